@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace llmem {
+
+// What is wrong with an input: where (a JSON pointer into it), which kind of fault, and in words what was found and what would be valid.
+struct Problem {
+  std::string at;
+  std::string code;  // "syntax", "type", "range", "unknown_key", "unknown_value", "conflict", "unsupported", "unknown_model"
+  std::string message;
+};
+
+using Problems = std::vector<Problem>;
+
+// What could be read of an input, and everything that is wrong with it. `value` is sound only where `problems` is empty, but is
+// filled as far as possible, so that later rooms can look for more problems before anything is answered.
+template <class T>
+struct Reading {
+  T value;
+  Problems problems;
+};
+
+template <class T>
+using Result = tl::expected<T, Problems>;
+
+}  // namespace llmem

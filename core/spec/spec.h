@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/dtype.h"
+
+// What is asked: the wire format, version 1, as plain values. Every default here is the wire format's default.
+namespace llmem {
+
+enum class Attention : std::uint8_t { sdpa, eager };
+enum class Checkpointing : std::uint8_t { none, full };
+enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
+enum class DataKind : std::uint8_t { none, ddp, fsdp2 };
+
+struct Training {
+  Dtype weights = Dtype::bfloat16;          // what the parameters are held in
+  std::optional<Dtype> autocast;
+  OptimizerImplementation optimizer = OptimizerImplementation::foreach;   // of AdamW
+  std::int64_t micro_batch = 1;             // rows
+  std::int64_t sequence = 2048;             // tokens a row
+  std::int64_t accumulation = 1;            // micro-batches an optimizer step
+  Checkpointing checkpointing = Checkpointing::none;
+  Attention attention = Attention::sdpa;
+  std::optional<double> max_grad_norm;
+};
+
+struct DataParallel {
+  DataKind kind = DataKind::none;
+  std::int64_t degree = 1;                  // ranks
+  // ddp
+  std::int64_t bucket_cap_mb = 25;
+  // fsdp2
+  std::optional<Dtype> param_dtype = Dtype::bfloat16;
+  std::optional<Dtype> reduce_dtype = Dtype::float32;
+  bool reshard_after_forward = true;
+};
+
+struct Gpu {
+  std::string id;                           // empty: described, not named
+  std::string name;
+  int compute_capability = 80;              // major * 10 + minor
+  int sms = 108;                            // streaming multiprocessors
+  std::optional<Bytes> memory;              // what CUDA reports as total; none: unknown
+};
+
+struct Cluster {
+  Gpu gpu;
+  std::int64_t gpus_per_node = 8;
+  std::int64_t nodes = 1;
+  std::optional<Bytes> memory;              // for the allocator; none: what the GPU shows less what lies outside
+};
+
+struct AllocatorOptions {
+  bool expandable_segments = false;
+  std::optional<std::int64_t> max_split_size_mb;
+};
+
+// The model as asked for: a preset's id and its config, or the user's own name and pasted config.
+struct ModelSource {
+  std::string name;
+  nlohmann::json config;                    // a Hugging Face config.json, not yet understood: that is core/model's work
+};
+
+struct Spec {
+  ModelSource model;
+  Training training;
+  DataParallel data;
+  std::int64_t rank = 0;                    // the rank that is played
+  Cluster cluster;
+  AllocatorOptions allocator;
+};
+
+}  // namespace llmem
