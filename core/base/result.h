@@ -9,11 +9,17 @@ namespace llmem {
 // What is wrong with an input: where (a JSON pointer into it), which kind of fault, and in words what was found and what would be valid.
 struct Problem {
   std::string at;
-  std::string code;  // "syntax", "type", "range", "unknown_key", "unknown_value", "conflict", "unsupported", "unknown_model"
+  std::string code;  // "syntax", "missing", "type", "range", "unknown_key", "unknown_value", "conflict", "unsupported", "unknown_model"
   std::string message;
 };
 
 using Problems = std::vector<Problem>;
+
+// What a reader should know about an input that is not wrong: where, and in words.
+struct Note {
+  std::string at;
+  std::string message;
+};
 
 // What could be read of an input, and everything that is wrong with it. `value` is sound only where `problems` is empty, but is
 // filled as far as possible, so that later rooms can look for more problems before anything is answered.
@@ -21,6 +27,7 @@ template <class T>
 struct Reading {
   T value;
   Problems problems;
+  std::vector<Note> notes;
 };
 
 template <class T>
