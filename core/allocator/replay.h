@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -8,27 +9,25 @@
 
 namespace llmem {
 
-// The four numbers torch.cuda reports at a point of the step; peaks since the step began.
-struct Counters {
-  Bytes allocated, peak_allocated, reserved, peak_reserved;
-};
-
 // Where a run ended for want of memory.
 struct OutOfMemory {
   std::optional<std::size_t> last_point;   // index into Trace::points of the last one reached
   std::size_t allocation = 0;              // index into Trace::allocations of the request that failed
-  Bytes tried, allocated, reserved;        // tried: the request, rounded as the allocator rounds it
+  Bytes tried, allocated, reserved;        // tried: what was asked of the device for it, as PyTorch's message says
 };
 
 struct Replay {
-  std::vector<Counters> points;            // as many of Trace::points as were reached
+  std::vector<Counters> points;            // as many of Trace::points as were reached; peaks since the last peak reset
   Bytes peak_allocated, peak_reserved;     // over the whole run
   std::size_t peak_event = 0;              // index of the event that first reached peak_allocated
+  std::size_t peak_reserved_event = 0;
+  Bytes reserved_at_peak;                  // reserved when peak_allocated was first reached
   std::vector<Bytes> block_sizes;          // of each allocation: what it counts for in `allocated`
   int retries = 0;                         // times the cache was given back to the device and asked again
   std::optional<OutOfMemory> out_of_memory;
 };
 
+// Plays the trace through the allocator, until its end or until memory is out.
 Replay replay(const Trace& trace, const AllocatorSettings& settings);
 
 }  // namespace llmem

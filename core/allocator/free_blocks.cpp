@@ -1,0 +1,82 @@
+#include "allocator/free_blocks.h"
+
+#include <algorithm>
+
+namespace llmem {
+namespace {
+
+bool is_before(const FreeBlocks::Entry& entry, std::int64_t size, std::uint64_t address) {
+  return entry.size != size ? entry.size < size : entry.address < address;
+}
+
+// Linear for the short runs that are the rule, then by halves.
+std::size_t position_in(const std::vector<FreeBlocks::Entry>& run, std::int64_t size, std::uint64_t address) {
+  std::size_t low = 0, high = run.size();
+  while (high - low > 8) {
+    const std::size_t middle = (low + high) / 2;
+    if (is_before(run[middle], size, address)) low = middle + 1;
+    else high = middle;
+  }
+  while (low < high && is_before(run[low], size, address)) ++low;
+  return low;
+}
+
+}  // namespace
+
+// Monotonic in size: the exponent of two, then the three bits that follow the leading one.
+int FreeBlocks::run_of(std::int64_t size) {
+  const int exponent = 63 - __builtin_clzll(static_cast<std::uint64_t>(size) | 8);
+  return exponent * 8 + static_cast<int>((size >> (exponent - 3)) & 7);
+}
+
+void FreeBlocks::insert(std::int64_t size, std::uint64_t address, std::int32_t block) {
+  const int r = run_of(size);
+  auto& run = run_[static_cast<std::size_t>(r)];
+  run.insert(run.begin() + static_cast<std::ptrdiff_t>(position_in(run, size, address)), Entry{size, address, block});
+  filled_[static_cast<std::size_t>(r / 64)] |= std::uint64_t{1} << (r % 64);
+}
+
+void FreeBlocks::erase(std::int64_t size, std::uint64_t address) {
+  const int r = run_of(size);
+  erase({r, position_in(run_[static_cast<std::size_t>(r)], size, address)});
+}
+
+void FreeBlocks::erase(Position at) {
+  auto& run = run_[static_cast<std::size_t>(at.run)];
+  run.erase(run.begin() + static_cast<std::ptrdiff_t>(at.index));
+  if (run.empty()) filled_[static_cast<std::size_t>(at.run / 64)] &= ~(std::uint64_t{1} << (at.run % 64));
+}
+
+FreeBlocks::Position FreeBlocks::first_from(int run) const {
+  if (run >= runs) return {};
+  int word = run / 64;
+  std::uint64_t bits = filled_[static_cast<std::size_t>(word)] & (~std::uint64_t{0} << (run % 64));
+  while (bits == 0) {
+    if (++word == words) return {};
+    bits = filled_[static_cast<std::size_t>(word)];
+  }
+  return {word * 64 + __builtin_ctzll(bits), 0};
+}
+
+FreeBlocks::Position FreeBlocks::lower_bound(std::int64_t size) const {
+  const int r = run_of(size);
+  const auto& run = run_[static_cast<std::size_t>(r)];
+  const std::size_t index = position_in(run, size, 0);
+  return index < run.size() ? Position{r, index} : first_from(r + 1);
+}
+
+FreeBlocks::Position FreeBlocks::next(Position at) const {
+  if (at.index + 1 < run_[static_cast<std::size_t>(at.run)].size()) return {at.run, at.index + 1};
+  return first_from(at.run + 1);
+}
+
+FreeBlocks::Position FreeBlocks::last() const { return previous({runs, 0}); }
+
+FreeBlocks::Position FreeBlocks::previous(Position at) const {
+  if (at.index > 0) return {at.run, at.index - 1};
+  for (int r = at.run - 1; r >= 0; --r)
+    if (const auto& run = run_[static_cast<std::size_t>(r)]; !run.empty()) return {r, run.size() - 1};
+  return {};
+}
+
+}  // namespace llmem

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace llmem {
+
+// The free blocks of a pool, ordered by size, then address, as PyTorch's std::set<Block*, BlockComparatorSize>: best fit is the first that
+// is not smaller. Kept as short sorted runs, one per eighth of a power of two, so that nothing is allocated per block.
+class FreeBlocks {
+ public:
+  struct Entry {
+    std::int64_t size;
+    std::uint64_t address;
+    std::int32_t block;
+  };
+  struct Position {
+    int run = runs;
+    std::size_t index = 0;
+  };
+
+  void insert(std::int64_t size, std::uint64_t address, std::int32_t block);
+  void erase(std::int64_t size, std::uint64_t address);
+  void erase(Position at);
+
+  // The first entry of at least `size` bytes.
+  Position lower_bound(std::int64_t size) const;
+  Position first() const { return first_from(0); }
+  Position next(Position at) const;
+  Position last() const;
+  Position previous(Position at) const;
+  bool is_end(Position at) const { return at.run == runs; }
+  const Entry& operator[](Position at) const { return run_[static_cast<std::size_t>(at.run)][at.index]; }
+
+ private:
+  static constexpr int runs = 64 * 8;
+  static constexpr int words = runs / 64;
+  static int run_of(std::int64_t size);
+  Position first_from(int run) const;
+
+  std::array<std::vector<Entry>, runs> run_;
+  std::array<std::uint64_t, words> filled_{};          // bit r: run r is not empty
+};
+
+}  // namespace llmem
