@@ -12,5 +12,5 @@ add_custom_command(
   VERBATIM)
 
 add_library(embedded_presets STATIC ${embedded})
-target_include_directories(embedded_presets PUBLIC ${PROJECT_SOURCE_DIR}/cmake/include)
+target_include_directories(embedded_presets PUBLIC ${PROJECT_SOURCE_DIR}/cmake)
 target_link_libraries(embedded_presets PUBLIC core)
