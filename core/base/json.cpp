@@ -41,20 +41,20 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
       : json_sax_dom_parser(out, false), text_(text), at_(at), problems_(problems) {}
 
   bool key(std::string& name) {
-    std::vector<std::string>& seen = keys_.back();
-    for (const std::string& other : seen) {
-      if (other == name)
-        problems_.push_back({pointer(at_, name), "conflict", "the key \"" + shortened(name) + "\" is given twice in one object"});
+    Open& object = open_.back();
+    object.current = name;
+    for (const std::string& other : object.seen) {
+      if (other == name) problems_.push_back({here(), "conflict", "the key \"" + shortened(name) + "\" is given twice in one object"});
     }
-    if (seen.size() < kCompared) seen.push_back(name);
+    if (object.seen.size() < kCompared) object.seen.push_back(name);
     return json_sax_dom_parser::key(name);
   }
   bool start_object(std::size_t size) {
-    keys_.emplace_back();
+    open_.emplace_back();
     return deeper() && json_sax_dom_parser::start_object(size);
   }
   bool end_object() {
-    keys_.pop_back();
+    open_.pop_back();
     --depth_;
     return json_sax_dom_parser::end_object();
   }
@@ -75,6 +75,17 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
   }
 
  private:
+  struct Open {
+    std::string current;            // the key whose value is read
+    std::vector<std::string> seen;  // keys so far
+  };
+
+  std::string here() const {
+    std::string at(at_);
+    for (const Open& object : open_) at = pointer(at, object.current);
+    return at;
+  }
+
   bool deeper() {
     if (++depth_ <= kDeepest) return true;
     problems_.push_back({std::string(at_), "syntax", "nested more than " + std::to_string(kDeepest) + " levels deep"});
@@ -83,7 +94,7 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
 
   std::string_view text_, at_;
   Problems& problems_;
-  std::vector<std::vector<std::string>> keys_;  // of the objects that are open
+  std::vector<Open> open_;  // the objects around the place that is read
   int depth_ = 0;
 };
 
@@ -115,25 +126,18 @@ std::string pointer(std::string_view at, std::size_t index) { return std::string
 
 std::string quoted(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::boolean:
-      return value.get<bool>() ? "true" : "false";
-    case Json::value_t::number_integer:
-      return std::to_string(value.get<std::int64_t>());
-    case Json::value_t::number_unsigned:
-      return std::to_string(value.get<std::uint64_t>());
+    case Json::value_t::null: return "null";
+    case Json::value_t::boolean: return value.get<bool>() ? "true" : "false";
+    case Json::value_t::number_integer: return std::to_string(value.get<std::int64_t>());
+    case Json::value_t::number_unsigned: return std::to_string(value.get<std::uint64_t>());
     case Json::value_t::number_float: {
       char digits[32];
       std::snprintf(digits, sizeof digits, "%.10g", value.get<double>());
       return digits;
     }
-    case Json::value_t::string:
-      return "\"" + shortened(value.get_ref<const std::string&>()) + "\"";
-    case Json::value_t::array:
-      return "a list";
-    default:
-      return "an object";
+    case Json::value_t::string: return "\"" + shortened(value.get_ref<const std::string&>()) + "\"";
+    case Json::value_t::array: return "a list";
+    default: return "an object";
   }
 }
 

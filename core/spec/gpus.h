@@ -9,11 +9,11 @@
 namespace llmem {
 
 struct GpuPreset {
-  std::string_view id;      // "h100-sxm-80gb"
-  std::string_view name;    // as the vendor writes it
-  int compute_capability;   // major * 10 + minor
-  int sms;                  // streaming multiprocessors
-  std::int64_t memory;      // bytes that CUDA reports as total; 0: not known
+  std::string_view id;     // "h100-sxm-80gb"
+  std::string_view name;   // as the vendor writes it
+  int compute_capability;  // major * 10 + minor
+  int sms;                 // streaming multiprocessors
+  std::int64_t memory;     // bytes that CUDA reports as total; 0: not known
 };
 
 // Every GPU that can be named. tests/unit/spec_test.cpp holds it to presets/gpus.json, which has the sources.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -39,6 +40,8 @@ struct DataParallel {
   std::optional<Dtype> reduce_dtype = Dtype::float32;
   bool reshard_after_forward = true;
 };
+
+constexpr std::string_view kDefaultGpu = "a100-sxm-80gb";
 
 struct Gpu {
   std::string id;                           // empty: described, not named

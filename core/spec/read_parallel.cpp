@@ -1,0 +1,190 @@
+#include "base/json.h"
+#include "spec/sections.h"
+
+namespace llmem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostSplits = 1 << 12;  // of the model: tensor, pipeline, context
+
+// Kinds that DataKind does not have yet share one number: their options are read and answered by "unsupported".
+constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
+                                 {"ddp", static_cast<int>(DataKind::ddp)},
+                                 {"zero_redundancy", kNotYet},
+                                 {"zero1", kNotYet},
+                                 {"zero2", kNotYet},
+                                 {"zero3", kNotYet},
+                                 {"fsdp1", kNotYet},
+                                 {"fsdp2", static_cast<int>(DataKind::fsdp2)}};
+constexpr Choice kStrategies[] = {
+    {"FULL_SHARD", 0}, {"SHARD_GRAD_OP", 0}, {"NO_SHARD", 0}, {"HYBRID_SHARD", 0}, {"_HYBRID_SHARD_ZERO2", 0}};
+constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", 0}};
+constexpr Choice kSchedules[] = {{"1f1b", 0}, {"gpipe", 0}, {"interleaved_1f1b", 1}};
+constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 0}};
+constexpr Choice kPlans[] = {{"torch", 0}, {"hf", 0}};
+constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", kNotYet}};
+
+void read_flags(ObjectReader& from, std::initializer_list<std::string_view> keys) {
+  bool flag = false;
+  for (std::string_view key : keys) from.boolean(key, flag);
+}
+
+void read_ddp(ObjectReader& reader, DataParallel& data) {
+  reader.integer("bucket_cap_mb", data.bucket_cap_mb, 1, 1 << 20);
+  for (std::string_view key : {"gradient_as_bucket_view", "static_graph", "find_unused_parameters"}) reader.only(key, false);
+}
+
+void read_fsdp2(ObjectReader& reader, DataParallel& data) {
+  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, true, data.param_dtype);
+  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, true, data.reduce_dtype);
+  reader.boolean("reshard_after_forward", data.reshard_after_forward);
+  read_flags(reader, {"pin_memory"});  // of what is offloaded
+  std::int64_t replicate = 1;
+  if (!reader.integer("replicate", replicate, 1, kMostRanks) || replicate == 1) return;
+  reader.problem("replicate", "unsupported", "HSDP (replicate " + std::to_string(replicate) + ") is not supported yet. Supported: 1.");
+  if (data.degree % replicate != 0) {
+    reader.problem(
+        "replicate", "conflict",
+        "degree counts all ranks: " + std::to_string(replicate) + " copies do not divide " + std::to_string(data.degree) + " ranks");
+  }
+}
+
+void read_zero_redundancy(ObjectReader& reader) {
+  std::int64_t cap = 25;
+  reader.integer("bucket_cap_mb", cap, 1, 1 << 20);
+  read_flags(reader, {"gradient_as_bucket_view", "static_graph", "find_unused_parameters", "parameters_as_bucket_view"});
+}
+
+void read_deepspeed(ObjectReader& reader) {
+  read_flags(reader, {"auto_buckets", "pin_memory"});
+  reader.object("zero_optimization");  // DeepSpeed's own keys
+  reader.object("config");
+}
+
+void read_fsdp1(ObjectReader& reader) {
+  int choice = 0;
+  std::int64_t shard = 1;
+  std::optional<Dtype> dtype;
+  reader.choice("strategy", kStrategies, choice);
+  for (std::string_view key : {"param_dtype", "reduce_dtype", "buffer_dtype"}) {
+    read_dtype(reader, key, {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, dtype);
+  }
+  read_flags(reader, {"use_orig_params", "forward_prefetch", "limit_all_gathers"});
+  reader.choice("backward_prefetch", kPrefetches, choice);
+  reader.integer("shard", shard, 1, kMostRanks);
+}
+
+void read_data(const Json* object, DataParallel& data, std::string& kind, Problems& problems) {
+  ObjectReader reader(object, "/parallel/data", problems);
+  int value = static_cast<int>(data.kind);
+  const bool known = reader.choice("kind", kDataKinds, value);
+  const Json* said = reader.find("kind");
+  kind = known ? said->get_ref<const std::string&>() : "none";
+  if (value != kNotYet) data.kind = static_cast<DataKind>(value);
+  reader.integer("degree", data.degree, 1, kMostRanks);
+  if (said && !known) return;  // whose options the others are cannot be said
+  if (kind == "none" && data.degree > 1) {
+    reader.problem("degree", "conflict",
+                   std::to_string(data.degree) + " ranks need a kind: ddp, zero_redundancy, zero1, zero2, zero3, fsdp1 or fsdp2");
+  }
+  if (kind == "ddp")
+    read_ddp(reader, data);
+  else if (kind == "fsdp2")
+    read_fsdp2(reader, data);
+  else if (kind == "fsdp1")
+    read_fsdp1(reader);
+  else if (kind == "zero_redundancy")
+    read_zero_redundancy(reader);
+  else if (kind != "none")
+    read_deepspeed(reader);
+  reader.done();
+}
+
+// A degree of which only 1 is supported.
+std::int64_t read_degree(ObjectReader& reader) {
+  std::int64_t degree = 1;
+  if (reader.integer("degree", degree, 1, kMostSplits) && degree > 1) {
+    reader.problem("degree", "unsupported", quoted(degree) + " is not supported yet. Supported: 1.");
+  }
+  return degree;
+}
+
+std::int64_t read_tensor(const Json* object, Problems& problems) {
+  ObjectReader reader(object, "/parallel/tensor", problems);
+  const std::int64_t degree = read_degree(reader);
+  int plan = 0;
+  read_flags(reader, {"sequence", "loss"});
+  reader.choice("plan", kPlans, plan);
+  reader.done();
+  return degree;
+}
+
+std::int64_t read_pipeline(const Json* object, const Training& training, Problems& problems) {
+  ObjectReader reader(object, "/parallel/pipeline", problems);
+  const std::int64_t degree = read_degree(reader);
+  int interleaved = 0;
+  std::int64_t virtual_stages = 1, microbatches = 1;
+  reader.choice("schedule", kSchedules, interleaved);
+  reader.integer("virtual", virtual_stages, 1, 1 << 10);
+  reader.integer("microbatches", microbatches, 1, 1 << 16);
+  if (degree > 1 && (interleaved == 1) != (virtual_stages > 1)) {
+    reader.problem("virtual", "conflict", "virtual > 1 goes with the schedule interleaved_1f1b, and only with it");
+  }
+  if (degree > 1 && training.accumulation > 1) {
+    problems.push_back({"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
+  }
+  reader.done();
+  return degree;
+}
+
+std::int64_t read_context(const Json* object, Problems& problems) {
+  ObjectReader reader(object, "/parallel/context", problems);
+  const std::int64_t degree = read_degree(reader);
+  int rotate = 0;
+  reader.choice("rotate", kRotations, rotate);
+  read_flags(reader, {"load_balance"});
+  reader.done();
+  return degree;
+}
+
+void read_expert(const Json* object, Problems& problems) {
+  ObjectReader reader(object, "/parallel/expert", problems);
+  read_degree(reader);
+  reader.done();
+}
+
+void read_offload(const Json* object, std::string_view kind, Problems& problems) {
+  ObjectReader reader(object, "/parallel/offload", problems);
+  int optimizer = 0, parameters = 0, activations = 0;
+  reader.choice("optimizer", kPlaces, optimizer);
+  reader.choice("parameters", kPlaces, parameters);
+  reader.choice("activations", kPlaces, activations);
+  reader.done();
+  if (optimizer == 0 && parameters == 0) return;
+  const auto conflict = [&](const char* why) { problems.push_back({"/parallel/offload", "conflict", why}); };
+  if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");
+  if (kind.substr(0, 4) == "fsdp" && optimizer != parameters) conflict("FSDP offloads parameters and optimizer together: both \"cpu\"");
+  if ((kind == "zero1" || kind == "zero2") && parameters != 0) conflict("zero1 and zero2 do not offload parameters; zero3 does");
+}
+
+}  // namespace
+
+void read_parallel(const Json* object, const Training& training, Parallel& parallel, Problems& problems) {
+  ObjectReader reader(object, "/parallel", problems);
+  std::string kind;
+  read_data(reader.object("data"), parallel.data, kind, problems);
+  parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), problems);
+  parallel.world *= read_pipeline(reader.object("pipeline"), training, problems);
+  parallel.world *= read_context(reader.object("context"), problems);
+  read_expert(reader.object("expert"), problems);
+  read_offload(reader.object("offload"), kind, problems);
+  if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
+    reader.problem("rank", "range",
+                   "must be below the number of ranks, " + std::to_string(parallel.world) + ", not " + std::to_string(parallel.rank));
+  }
+  reader.done();
+}
+
+}  // namespace llmem

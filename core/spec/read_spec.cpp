@@ -1,0 +1,189 @@
+#include "spec/read_spec.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "spec/gpus.h"
+#include "spec/sections.h"
+
+namespace llmem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kVersion = 1;
+
+void read_version(ObjectReader& spec) {
+  std::int64_t version = kVersion;
+  if (!spec.integer("version", version, 1, INT64_MAX) || version == kVersion) return;
+  spec.problem("version", "unsupported",
+               "this spec is of version " + std::to_string(version) + "; this build reads version " + std::to_string(kVersion) +
+                   ". A newer release may read it.");
+}
+
+// Presets that look like the id: those that contain it (often only the organisation is missing), else the fewest edits away.
+std::string similar(std::string_view id, const ModelPresets& presets) {
+  std::vector<std::pair<int, std::string_view>> near;
+  const std::string wanted = lower(id);
+  for (const ModelPreset& preset : presets) {
+    const bool contained = wanted.size() >= 3 && lower(preset.id).find(wanted) != std::string::npos;
+    near.emplace_back(contained ? static_cast<int>(preset.id.size() - wanted.size()) - 1000 : edit_distance(id, preset.id), preset.id);
+  }
+  std::sort(near.begin(), near.end());
+  std::string ids;
+  for (std::size_t i = 0; i < std::min<std::size_t>(near.size(), 3); ++i) ids += (i ? ", " : "") + std::string(near[i].second);
+  return ids;
+}
+
+void read_preset(const std::string& id, const ModelPresets& presets, ModelSource& model, Problems& problems) {
+  const auto found =
+      std::lower_bound(presets.begin(), presets.end(), id, [](const ModelPreset& row, std::string_view wanted) { return row.id < wanted; });
+  if (found != presets.end() && found->id == id) {
+    model.name = id;
+    Reading<Json> config = parse_json(found->config, "/model");
+    model.config = std::move(config.value);
+    problems.insert(problems.end(), config.problems.begin(), config.problems.end());
+    return;
+  }
+  std::string message = "no model \"" + shortened(id) + "\" is known here. ";
+  message += presets.empty() ? "This build carries none: " : "Nearest: " + similar(id, presets) + ". Any other model: ";
+  problems.push_back({"/model", "unknown_model", message + "give {\"name\": …, \"config\": its config.json}."});
+}
+
+// `value` is moved from: a config may be large.
+void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Problems& problems) {
+  const auto value = spec.is_object() ? spec.find("model") : spec.end();
+  if (value == spec.end() || value->is_null()) {
+    problems.push_back(
+        {"/model", "missing", "give a model: a preset's id such as \"Qwen/Qwen2.5-7B\", or {\"name\": …, \"config\": its config.json}"});
+  } else if (value->is_string()) {
+    read_preset(value->get_ref<const std::string&>(), presets, model, problems);
+  } else if (!value->is_object()) {
+    problems.push_back({"/model", "type", "must be a preset's id or {\"name\": …, \"config\": …}, not " + quoted(*value)});
+  } else {
+    ObjectReader reader(&*value, "/model", problems);
+    reader.text("name", model.name);
+    if (reader.object("config")) {
+      model.config = std::move((*value)["config"]);
+    } else if (!reader.given("config")) {
+      reader.problem("config", "missing", "give the model's config.json as an object");
+    }
+    reader.done();
+  }
+}
+
+void read_described_gpu(const Json& object, Gpu& gpu, Problems& problems) {
+  ObjectReader reader(&object, "/cluster/gpu", problems);
+  std::int64_t capability = gpu.compute_capability, sms = gpu.sms;
+  for (std::string_view key : {"compute_capability", "sms"}) {
+    if (!reader.given(key)) reader.problem(key, "missing", "a GPU that is described needs compute_capability (90 is 9.0) and sms");
+  }
+  reader.integer("compute_capability", capability, 50, 130);
+  reader.integer("sms", sms, 1, 1024);
+  reader.done();
+  gpu = {"", "", static_cast<int>(capability), static_cast<int>(sms), std::nullopt};
+}
+
+void read_gpu(ObjectReader& cluster, Gpu& gpu, Problems& problems) {
+  const Json* value = cluster.find("gpu");
+  if (!value) return;
+  if (value->is_object()) {
+    read_described_gpu(*value, gpu, problems);
+  } else if (!value->is_string()) {
+    cluster.problem("gpu", "type", "must be a GPU's id or {\"compute_capability\": 90, \"sms\": 132}, not " + quoted(*value));
+  } else if (auto named = gpu_named(value->get_ref<const std::string&>())) {
+    gpu = *std::move(named);
+  } else {
+    std::vector<std::string_view> ids;
+    for (const GpuPreset& preset : gpu_presets()) ids.push_back(preset.id);
+    cluster.problem(
+        "gpu", "unknown_value",
+        not_known("the GPU", value->get_ref<const std::string&>(), ids) + " Any other: {\"compute_capability\": 90, \"sms\": 132}.");
+  }
+  // Before Ampere SDPA has no flash kernel and bfloat16 no tensor cores: other kernels run, with other memory.
+  if (gpu.compute_capability < 80) {
+    cluster.problem("gpu", "unsupported",
+                    "compute capability " + std::to_string(gpu.compute_capability / 10) + "." +
+                        std::to_string(gpu.compute_capability % 10) + " is not supported yet. Supported: 8.0 (Ampere) and newer.");
+  }
+}
+
+void read_cluster(const Json* object, std::int64_t world, Cluster& cluster, Problems& problems) {
+  ObjectReader reader(object, "/cluster", problems);
+  read_gpu(reader, cluster.gpu, problems);
+  reader.integer("gpus_per_node", cluster.gpus_per_node, 1, 4096);
+  const bool nodes_given = reader.integer("nodes", cluster.nodes, 1, 1 << 20);
+  const std::int64_t gpus = cluster.gpus_per_node * cluster.nodes;
+  if (nodes_given && world > gpus) {
+    reader.problem("nodes", "conflict",
+                   "the parallel degrees ask for " + std::to_string(world) + " ranks; " + std::to_string(cluster.nodes) + " nodes of " +
+                       std::to_string(cluster.gpus_per_node) + " GPUs have " + std::to_string(gpus));
+  } else if (!nodes_given) {
+    cluster.nodes = divide_up(world, cluster.gpus_per_node);  // not said: as many as it takes
+  }
+  std::int64_t memory = 0;
+  if (reader.integer("memory", memory, 1, kMostBytes)) cluster.memory = Bytes{memory};
+  reader.done();
+}
+
+void read_allocator(const Json* object, AllocatorOptions& allocator, Problems& problems) {
+  ObjectReader reader(object, "/allocator", problems);
+  reader.boolean("expandable_segments", allocator.expandable_segments);
+  // c10/cuda/CUDAAllocatorConfig: "max_split_size_mb too small, must be > 20"
+  std::int64_t split = 0;
+  if (reader.integer("max_split_size_mb", split, 21, 1 << 24)) allocator.max_split_size_mb = split;
+  reader.only_null("roundup_power2_divisions");
+  reader.only_null("garbage_collection_threshold");
+  reader.done();
+}
+
+// `series`: the versions that the core follows, "2.14" for 2.14 and each 2.14.x.
+void only_version(ObjectReader& software, std::string_view key, std::string_view series, std::string_view supported) {
+  std::string version;
+  if (!software.text(key, version)) return;
+  const std::string prefix = std::string(series) + ".";
+  if (version == series || version.substr(0, prefix.size()) == prefix) return;
+  software.problem(key, "unsupported", "\"" + shortened(version) + "\" is not supported yet. Supported: " + std::string(supported) + ".");
+}
+
+void read_software(const Json* object, Problems& problems) {
+  static constexpr Choice kStacks[] = {{"transformers", 0}, {"megatron", kNotYet}, {"torchtitan", kNotYet}, {"deepspeed", kNotYet}};
+  ObjectReader reader(object, "/software", problems);
+  int stack = 0;
+  reader.choice("stack", kStacks, stack);
+  only_version(reader, "torch", "2.14", "2.14 and 2.14.x");
+  only_version(reader, "transformers", "5", "5.x");
+  only_version(reader, "trl", "1", "1.x");
+  reader.only("config_use_cache", false);
+  reader.done();
+}
+
+}  // namespace
+
+Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets) {
+  Reading<Json> parsed = parse_json(text);
+  Reading<Spec> reading{{}, std::move(parsed.problems), {}};
+  Spec& spec = reading.value;
+  Problems& problems = reading.problems;
+  spec.cluster.gpu = *gpu_named(kDefaultGpu);
+  for (const Problem& problem : problems) {
+    if (problem.code == "syntax") return reading;
+  }
+  ObjectReader reader(&parsed.value, "", problems);
+  read_version(reader);
+  reader.find("model");
+  read_model(parsed.value, presets, spec.model, problems);
+  read_training(reader.object("training"), spec.training, problems);
+  Parallel parallel;
+  read_parallel(reader.object("parallel"), spec.training, parallel, problems);
+  spec.data = parallel.data;
+  spec.rank = parallel.rank;
+  read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
+  read_allocator(reader.object("allocator"), spec.allocator, problems);
+  read_software(reader.object("software"), problems);
+  reader.done();
+  return reading;
+}
+
+}  // namespace llmem

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "spec/presets.h"
+#include "spec/spec.h"
+
+namespace llmem {
+
+// A spec in the wire format, version 1, as text. Every problem is found at once. What the format has and this build cannot answer is a
+// problem too ("unsupported"), never ignored. The model's config is passed on unread: read_architecture (model/config.h) reads it.
+Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets);
+
+}  // namespace llmem

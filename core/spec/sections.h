@@ -1,0 +1,25 @@
+#pragma once
+
+#include "spec/reader.h"
+#include "spec/spec.h"
+
+// The sections of a spec, for read_spec.cpp alone. Each reads its object into plain structs and collects problems.
+namespace llmem {
+
+// Limits are far beyond anything that is run, and small enough that products of sizes stay below 2^62.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // of a micro-batch: micro_batch * sequence
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+void read_training(const nlohmann::json* object, Training& training, Problems& problems);
+
+struct Parallel {
+  DataParallel data;
+  std::int64_t rank = 0;
+  std::int64_t world = 1;  // ranks in all
+};
+void read_parallel(const nlohmann::json* object, const Training& training, Parallel& parallel, Problems& problems);
+
+// A dtype by its name or, where `nullable`, null. Names beyond `supported` are problems.
+void read_dtype(ObjectReader& from, std::string_view key, std::initializer_list<Dtype> supported, bool nullable, std::optional<Dtype>& out);
+
+}  // namespace llmem
