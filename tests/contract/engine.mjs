@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 
 export const root = new URL('../../', import.meta.url).pathname;
 const native = `${root}build/native-release/llmem`;
-const door = `${root}build/wasm/wasm/llmem`;
+const door = `${root}build/wasm/llmem`;
 
 /** The door's two files, as the page is served them. */
 export const doorFiles = [`${door}.mjs`, `${door}.wasm`];
