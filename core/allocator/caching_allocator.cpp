@@ -8,13 +8,13 @@ namespace {
 
 // c10/core/AllocatorConfig.h
 constexpr std::int64_t MiB = std::int64_t{1} << 20;
-constexpr std::int64_t min_block_size = 512;           // kMinBlockSize
-constexpr std::int64_t small_size = MiB;               // kSmallSize: the largest request of the small pool
-constexpr std::int64_t small_buffer = 2 * MiB;         // kSmallBuffer: a segment of the small pool
-constexpr std::int64_t large_buffer = 20 * MiB;        // large_segment_size's default
-constexpr std::int64_t min_large_alloc = 10 * MiB;     // kMinLargeAlloc: from here on a request gets a segment of its own
-constexpr std::int64_t round_large = 2 * MiB;          // kRoundLarge
-constexpr std::int64_t max_non_split_rounding = 20 * MiB;   // max_non_split_rounding_size's default
+constexpr std::int64_t min_block_size = 512;               // kMinBlockSize
+constexpr std::int64_t small_size = MiB;                   // kSmallSize: the largest request of the small pool
+constexpr std::int64_t small_buffer = 2 * MiB;             // kSmallBuffer: a segment of the small pool
+constexpr std::int64_t large_buffer = 20 * MiB;            // large_segment_size's default
+constexpr std::int64_t min_large_alloc = 10 * MiB;         // kMinLargeAlloc: from here on a request gets a segment of its own
+constexpr std::int64_t round_large = 2 * MiB;              // kRoundLarge
+constexpr std::int64_t max_non_split_rounding = 20 * MiB;  // max_non_split_rounding_size's default
 
 constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
@@ -64,8 +64,8 @@ bool CachingAllocator::allocate(std::size_t key, Bytes request, std::uint8_t str
   }
   if (found == none) return false;
 
-  if (should_split(blocks_[static_cast<std::size_t>(found)], size)) split(found, size);
-  Block& block = blocks_[static_cast<std::size_t>(found)];
+  if (should_split(blocks_[found], size)) split(found, size);
+  Block& block = blocks_[found];
   block.allocated = true;
   block_of_key_[key] = found;
   counters_.allocated += Bytes{block.size};
@@ -77,7 +77,7 @@ void CachingAllocator::release(std::size_t key) {
   const std::int32_t index = block_of_key_[key];
   if (index == none) return;
   block_of_key_[key] = none;
-  Block& block = blocks_[static_cast<std::size_t>(index)];
+  Block& block = blocks_[index];
   counters_.allocated -= Bytes{block.size};
   block.allocated = false;
   merge(index, block.before);
@@ -94,12 +94,12 @@ void CachingAllocator::reset_peaks() {
 
 Bytes CachingAllocator::block_size(std::size_t key) const {
   const std::int32_t index = block_of_key_[key];
-  return index == none ? Bytes{} : Bytes{blocks_[static_cast<std::size_t>(index)].size};
+  return index == none ? Bytes{} : Bytes{blocks_[index].size};
 }
 
 std::uint64_t CachingAllocator::block_address(std::size_t key) const {
   const std::int32_t index = block_of_key_[key];
-  return index == none ? 0 : blocks_[static_cast<std::size_t>(index)].address;
+  return index == none ? 0 : blocks_[index].address;
 }
 
 Bytes CachingAllocator::segment_size_for(Bytes request) const {
@@ -136,35 +136,37 @@ std::int32_t CachingAllocator::new_block(const Block& block) {
   }
   const std::int32_t index = unused_.back();
   unused_.pop_back();
-  blocks_[static_cast<std::size_t>(index)] = block;
+  blocks_[index] = block;
   return index;
 }
 
 void CachingAllocator::make_free(std::int32_t index) {
-  const Block& block = blocks_[static_cast<std::size_t>(index)];
+  const Block& block = blocks_[index];
   pools_[block.pool].free.insert(block.size, block.address, index);
 }
 
 void CachingAllocator::take_free(std::int32_t index) {
-  const Block& block = blocks_[static_cast<std::size_t>(index)];
+  const Block& block = blocks_[index];
   pools_[block.pool].free.erase(block.size, block.address);
 }
 
 // try_merge_blocks: `into`, which is in no list, swallows a neighbour that is free like itself.
 void CachingAllocator::merge(std::int32_t into, std::int32_t neighbour) {
   if (neighbour == none) return;
-  Block& kept = blocks_[static_cast<std::size_t>(into)];
-  Block& gone = blocks_[static_cast<std::size_t>(neighbour)];
+  Block& kept = blocks_[into];
+  Block& gone = blocks_[neighbour];
   if (gone.allocated || gone.mapped != kept.mapped) return;
-  if (gone.mapped) take_free(neighbour);
-  else take_unmapped(neighbour);
+  if (gone.mapped)
+    take_free(neighbour);
+  else
+    take_unmapped(neighbour);
   if (kept.before == neighbour) {
     kept.address = gone.address;
     kept.before = gone.before;
-    if (kept.before != none) blocks_[static_cast<std::size_t>(kept.before)].after = into;
+    if (kept.before != none) blocks_[kept.before].after = into;
   } else {
     kept.after = gone.after;
-    if (kept.after != none) blocks_[static_cast<std::size_t>(kept.after)].before = into;
+    if (kept.after != none) blocks_[kept.after].before = into;
   }
   kept.size += gone.size;
   drop_block(neighbour);
@@ -172,13 +174,13 @@ void CachingAllocator::merge(std::int32_t into, std::int32_t neighbour) {
 
 // alloc_found_block: what `size` leaves over of a block becomes a free block behind it.
 void CachingAllocator::split(std::int32_t index, std::int64_t size) {
-  Block rest = blocks_[static_cast<std::size_t>(index)];
+  Block rest = blocks_[index];
   rest.address += static_cast<std::uint64_t>(size);
   rest.size -= size;
   rest.before = index;
   const std::int32_t behind = new_block(rest);
-  if (rest.after != none) blocks_[static_cast<std::size_t>(rest.after)].before = behind;
-  Block& block = blocks_[static_cast<std::size_t>(index)];
+  if (rest.after != none) blocks_[rest.after].before = behind;
+  Block& block = blocks_[index];
   block.after = behind;
   block.size = size;
   make_free(behind);
@@ -192,9 +194,9 @@ std::int32_t CachingAllocator::get_free_block(std::uint16_t pool, std::int64_t s
   if (expandable_segments_) {
     // A block that can grow counts with the address space behind it, so that the open end of the segment is used last.
     const auto expandable_size = [this](std::int32_t index) {
-      const Block& block = blocks_[static_cast<std::size_t>(index)];
+      const Block& block = blocks_[index];
       if (block.after == none) return block.size;
-      const Block& after = blocks_[static_cast<std::size_t>(block.after)];
+      const Block& after = blocks_[block.after];
       return after.mapped ? block.size : block.size + after.size;
     };
     for (FreeBlocks::Position next = free.next(at);
@@ -202,8 +204,8 @@ std::int32_t CachingAllocator::get_free_block(std::uint16_t pool, std::int64_t s
       at = next;
   }
   const FreeBlocks::Entry& entry = free[at];
-  if (size < max_split_size_ && entry.size >= max_split_size_) return none;                  // not an oversized block for a smaller request,
-  if (size >= max_split_size_ && entry.size >= size + max_non_split_rounding) return none;   // nor one that would waste too much
+  if (size < max_split_size_ && entry.size >= max_split_size_) return none;                 // not an oversized block for a smaller request,
+  if (size >= max_split_size_ && entry.size >= size + max_non_split_rounding) return none;  // nor one that would waste too much
   const std::int32_t index = entry.block;
   free.erase(at);
   return index;
@@ -235,7 +237,7 @@ bool CachingAllocator::release_available_cached_blocks(std::uint16_t pool, std::
     release_block(free[at].block);
     return true;
   }
-  std::int64_t released = 0;                           // no single one is large enough: the largest ones first
+  std::int64_t released = 0;  // no single one is large enough: the largest ones first
   while (released < wanted) {
     const FreeBlocks::Position at = free.last();
     if (free.is_end(at) || free[at].size < max_split_size_) return false;
@@ -246,7 +248,7 @@ bool CachingAllocator::release_available_cached_blocks(std::uint16_t pool, std::
 }
 
 void CachingAllocator::release_cached_blocks() {
-  for (const std::size_t small : {std::size_t{1}, std::size_t{0}})     // the large pool first
+  for (const std::size_t small : {std::size_t{1}, std::size_t{0}})  // the large pool first
     for (std::size_t pool = small; pool < pools_.size(); pool += 2) release_blocks(static_cast<std::uint16_t>(pool));
 }
 
@@ -255,18 +257,20 @@ void CachingAllocator::release_blocks(std::uint16_t pool) {
   std::vector<std::int32_t> unused;
   const FreeBlocks& free = pools_[pool].free;
   for (FreeBlocks::Position at = free.first(); !free.is_end(at); at = free.next(at)) {
-    const Block& block = blocks_[static_cast<std::size_t>(free[at].block)];
+    const Block& block = blocks_[free[at].block];
     if (block.expandable || (block.before == none && block.after == none)) unused.push_back(free[at].block);
   }
   for (const std::int32_t index : unused) {
-    if (blocks_[static_cast<std::size_t>(index)].expandable) unmap_block(index);
-    else release_block(index);
+    if (blocks_[index].expandable)
+      unmap_block(index);
+    else
+      release_block(index);
   }
 }
 
 // cudaFree
 void CachingAllocator::release_block(std::int32_t index) {
-  const Block& block = blocks_[static_cast<std::size_t>(index)];
+  const Block& block = blocks_[index];
   take_free(index);
   count_reserved(DeviceCall::Kind::free, block.size);
   holes_.push_back({block.size, block.address});
@@ -303,12 +307,12 @@ std::int32_t CachingAllocator::try_allocate_expandable_block(std::uint16_t pool,
   std::int32_t candidate = find_expandable_block(pool, size);
   if (candidate == none) return none;
   // Here: unmapped; or unmapped, free, …; or free, unmapped, …: together at least `size` bytes.
-  const auto block = [this](std::int32_t index) -> const Block& { return blocks_[static_cast<std::size_t>(index)]; };
+  const auto block = [this](std::int32_t index) -> const Block& { return blocks_[index]; };
   if (!block(candidate).mapped && !map_block(candidate, std::min(block(candidate).size, size))) return none;
   while (block(candidate).size < size) {
     const std::int32_t next = block(candidate).after;
     if (!map_block(next, std::min(size - block(candidate).size, block(next).size))) return none;
-    candidate = next;                                  // which has swallowed the one before it
+    candidate = next;  // which has swallowed the one before it
   }
   take_free(candidate);
   return candidate;
@@ -316,8 +320,8 @@ std::int32_t CachingAllocator::try_allocate_expandable_block(std::uint16_t pool,
 
 std::int32_t CachingAllocator::find_expandable_block(std::uint16_t pool, std::int64_t size) {
   for (const std::int32_t unmapped : pools_[pool].unmapped) {
-    const std::int32_t before = blocks_[static_cast<std::size_t>(unmapped)].before;
-    const bool before_is_free = before != none && !blocks_[static_cast<std::size_t>(before)].allocated;
+    const std::int32_t before = blocks_[unmapped].before;
+    const bool before_is_free = before != none && !blocks_[before].allocated;
     const std::int32_t candidate = before_is_free ? before : unmapped;
     if (has_available_address_space(candidate, size)) return candidate;
   }
@@ -337,30 +341,30 @@ std::int32_t CachingAllocator::find_expandable_block(std::uint16_t pool, std::in
 
 bool CachingAllocator::has_available_address_space(std::int32_t index, std::int64_t size) const {
   std::int64_t bytes = 0;
-  while (bytes < size && index != none && !blocks_[static_cast<std::size_t>(index)].allocated) {
-    bytes += blocks_[static_cast<std::size_t>(index)].size;
-    index = blocks_[static_cast<std::size_t>(index)].after;
+  while (bytes < size && index != none && !blocks_[index].allocated) {
+    bytes += blocks_[index].size;
+    index = blocks_[index].after;
   }
   return bytes >= size;
 }
 
 // Puts memory behind the first `size` bytes, in whole pages, of an unmapped block, which is thereby free. False: the device has not enough.
 bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
-  const std::int64_t bytes = rounded_up(size, page_size(blocks_[static_cast<std::size_t>(index)].pool));
+  const std::int64_t bytes = rounded_up(size, page_size(blocks_[index].pool));
   if (!device_has(bytes)) return false;
   take_unmapped(index);
-  if (bytes < blocks_[static_cast<std::size_t>(index)].size) {
-    Block rest = blocks_[static_cast<std::size_t>(index)];
+  if (bytes < blocks_[index].size) {
+    Block rest = blocks_[index];
     rest.address += static_cast<std::uint64_t>(bytes);
     rest.size -= bytes;
     rest.before = index;
     const std::int32_t behind = new_block(rest);
-    if (rest.after != none) blocks_[static_cast<std::size_t>(rest.after)].before = behind;
-    blocks_[static_cast<std::size_t>(index)].after = behind;
-    blocks_[static_cast<std::size_t>(index)].size = bytes;
+    if (rest.after != none) blocks_[rest.after].before = behind;
+    blocks_[index].after = behind;
+    blocks_[index].size = bytes;
     make_unmapped(behind);
   }
-  Block& block = blocks_[static_cast<std::size_t>(index)];
+  Block& block = blocks_[index];
   block.mapped = true;
   merge(index, block.before);
   merge(index, block.after);
@@ -371,12 +375,12 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
 
 // Gives back the whole pages of a free block; what hangs over at its ends stays free.
 void CachingAllocator::unmap_block(std::int32_t index) {
-  const Block whole = blocks_[static_cast<std::size_t>(index)];
+  const Block whole = blocks_[index];
   const auto page = static_cast<std::uint64_t>(page_size(whole.pool));
   // Pages count from the segment's start, which is only page-aligned relative to itself.
   std::int32_t head = index;
-  while (blocks_[static_cast<std::size_t>(head)].before != none) head = blocks_[static_cast<std::size_t>(head)].before;
-  const std::uint64_t start = blocks_[static_cast<std::size_t>(head)].address;
+  while (blocks_[head].before != none) head = blocks_[head].before;
+  const std::uint64_t start = blocks_[head].address;
   const std::uint64_t first = start + (whole.address - start + page - 1) / page * page;
   const std::uint64_t last = start + (whole.address + static_cast<std::uint64_t>(whole.size) - start) / page * page;
   if (first >= last) return;
@@ -389,34 +393,34 @@ void CachingAllocator::unmap_block(std::int32_t index) {
     piece.before = before;
     piece.after = after;
     const std::int32_t made = new_block(piece);
-    if (before != none) blocks_[static_cast<std::size_t>(before)].after = made;
-    if (after != none) blocks_[static_cast<std::size_t>(after)].before = made;
+    if (before != none) blocks_[before].after = made;
+    if (after != none) blocks_[after].before = made;
     make_free(made);
   };
   if (first > whole.address) cut_off(whole.address, first, whole.before, index);
   if (const std::uint64_t end = whole.address + static_cast<std::uint64_t>(whole.size); last < end) cut_off(last, end, index, whole.after);
 
-  Block& block = blocks_[static_cast<std::size_t>(index)];
+  Block& block = blocks_[index];
   block.address = first;
   block.size = static_cast<std::int64_t>(last - first);
   block.mapped = false;
   count_reserved(DeviceCall::Kind::unmap, block.size);
   merge(index, block.before);
   merge(index, block.after);
-  if (block.before == none && block.after == none) drop_block(index);   // release_expandable_segment
-  else make_unmapped(index);
+  if (block.before == none && block.after == none)
+    drop_block(index);  // release_expandable_segment
+  else
+    make_unmapped(index);
 }
 
 void CachingAllocator::make_unmapped(std::int32_t index) {
-  auto& unmapped = pools_[blocks_[static_cast<std::size_t>(index)].pool].unmapped;
-  const auto by_address = [this](std::int32_t a, std::int32_t b) {
-    return blocks_[static_cast<std::size_t>(a)].address < blocks_[static_cast<std::size_t>(b)].address;
-  };
+  auto& unmapped = pools_[blocks_[index].pool].unmapped;
+  const auto by_address = [this](std::int32_t a, std::int32_t b) { return blocks_[a].address < blocks_[b].address; };
   unmapped.insert(std::lower_bound(unmapped.begin(), unmapped.end(), index, by_address), index);
 }
 
 void CachingAllocator::take_unmapped(std::int32_t index) {
-  auto& unmapped = pools_[blocks_[static_cast<std::size_t>(index)].pool].unmapped;
+  auto& unmapped = pools_[blocks_[index].pool].unmapped;
   unmapped.erase(std::find(unmapped.begin(), unmapped.end(), index));
 }
 

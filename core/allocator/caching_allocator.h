@@ -14,9 +14,9 @@ namespace llmem {
 // PYTORCH_ALLOC_CONF, and the device.
 struct AllocatorSettings {
   bool expandable_segments = false;
-  std::optional<std::int64_t> max_split_size_mb;    // larger blocks are not split; none: no limit
-  std::int64_t roundup_power2_divisions = 0;        // 0 or 1: off; else a power of two
-  std::optional<Bytes> memory;                      // what the device has for the allocator; none: no limit
+  std::optional<std::int64_t> max_split_size_mb;  // larger blocks are not split; none: no limit
+  std::int64_t roundup_power2_divisions = 0;      // 0 or 1: off; else a power of two
+  std::optional<Bytes> memory;                    // what the device has for the allocator; none: no limit
 };
 
 // Beyond any device, and exact in a JSON number: "no limit" is 8 PiB. A request that does not fit in it fails.
@@ -45,14 +45,14 @@ class CachingAllocator {
   // Frees the block remembered by `key`; nothing happens if there is none.
   void release(std::size_t key);
 
-  void empty_cache();              // torch.cuda.empty_cache()
-  void reset_peaks();              // torch.cuda.reset_peak_memory_stats()
+  void empty_cache();  // torch.cuda.empty_cache()
+  void reset_peaks();  // torch.cuda.reset_peak_memory_stats()
 
   const Counters& counters() const { return counters_; }
-  Bytes block_size(std::size_t key) const;             // what the live block counts for in `allocated`
+  Bytes block_size(std::size_t key) const;  // what the live block counts for in `allocated`
   std::uint64_t block_address(std::size_t key) const;
-  Bytes segment_size_for(Bytes request) const;         // what a request asks of the device if no free block serves it
-  int retries() const { return retries_; }             // num_alloc_retries
+  Bytes segment_size_for(Bytes request) const;  // what a request asks of the device if no free block serves it
+  int retries() const { return retries_; }      // num_alloc_retries
   const std::vector<DeviceCall>& device_calls() const { return device_calls_; }
 
  private:
@@ -63,16 +63,16 @@ class CachingAllocator {
     std::uint64_t address = 0;
     std::int64_t size = 0;
     std::int32_t before = none, after = none;
-    std::uint16_t pool = 0;        // index into pools_
+    std::uint16_t pool = 0;  // index into pools_
     bool allocated = false;
-    bool mapped = true;            // false: address space of an expandable segment behind which there is no memory
+    bool mapped = true;  // false: address space of an expandable segment behind which there is no memory
     bool expandable = false;
   };
 
   // Free blocks of one stream, of one of the two sizes. PyTorch keeps all streams in one std::set ordered by stream first.
   struct Pool {
     FreeBlocks free;
-    std::vector<std::int32_t> unmapped;                // sorted by address
+    std::vector<std::int32_t> unmapped;  // sorted by address
   };
 
   bool is_small(std::uint16_t pool) const { return pool % 2 == 0; }
@@ -111,11 +111,14 @@ class CachingAllocator {
   bool expandable_segments_;
   std::int64_t max_split_size_, roundup_power2_divisions_, memory_;
   std::vector<Block> blocks_;
-  std::vector<std::int32_t> unused_;                   // entries of blocks_ that hold nothing
+  std::vector<std::int32_t> unused_;  // entries of blocks_ that hold nothing
   std::vector<std::int32_t> block_of_key_;
-  std::vector<Pool> pools_;                            // [2 * stream]: small, [2 * stream + 1]: large
-  struct Hole { std::int64_t size; std::uint64_t address; };
-  std::vector<Hole> holes_;                            // addresses given back to the device
+  std::vector<Pool> pools_;  // [2 * stream]: small, [2 * stream + 1]: large
+  struct Hole {
+    std::int64_t size;
+    std::uint64_t address;
+  };
+  std::vector<Hole> holes_;  // addresses given back to the device
   std::uint64_t next_address_ = 0;
   Counters counters_;
   int retries_ = 0;

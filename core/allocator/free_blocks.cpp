@@ -14,8 +14,10 @@ std::size_t position_in(const std::vector<FreeBlocks::Entry>& run, std::int64_t 
   std::size_t low = 0, high = run.size();
   while (high - low > 8) {
     const std::size_t middle = (low + high) / 2;
-    if (is_before(run[middle], size, address)) low = middle + 1;
-    else high = middle;
+    if (is_before(run[middle], size, address))
+      low = middle + 1;
+    else
+      high = middle;
   }
   while (low < high && is_before(run[low], size, address)) ++low;
   return low;
@@ -31,42 +33,42 @@ int FreeBlocks::run_of(std::int64_t size) {
 
 void FreeBlocks::insert(std::int64_t size, std::uint64_t address, std::int32_t block) {
   const int r = run_of(size);
-  auto& run = run_[static_cast<std::size_t>(r)];
+  auto& run = run_[r];
   run.insert(run.begin() + static_cast<std::ptrdiff_t>(position_in(run, size, address)), Entry{size, address, block});
-  filled_[static_cast<std::size_t>(r / 64)] |= std::uint64_t{1} << (r % 64);
+  filled_[r / 64] |= std::uint64_t{1} << (r % 64);
 }
 
 void FreeBlocks::erase(std::int64_t size, std::uint64_t address) {
   const int r = run_of(size);
-  erase({r, position_in(run_[static_cast<std::size_t>(r)], size, address)});
+  erase({r, position_in(run_[r], size, address)});
 }
 
 void FreeBlocks::erase(Position at) {
-  auto& run = run_[static_cast<std::size_t>(at.run)];
+  auto& run = run_[at.run];
   run.erase(run.begin() + static_cast<std::ptrdiff_t>(at.index));
-  if (run.empty()) filled_[static_cast<std::size_t>(at.run / 64)] &= ~(std::uint64_t{1} << (at.run % 64));
+  if (run.empty()) filled_[at.run / 64] &= ~(std::uint64_t{1} << (at.run % 64));
 }
 
 FreeBlocks::Position FreeBlocks::first_from(int run) const {
   if (run >= runs) return {};
   int word = run / 64;
-  std::uint64_t bits = filled_[static_cast<std::size_t>(word)] & (~std::uint64_t{0} << (run % 64));
+  std::uint64_t bits = filled_[word] & (~std::uint64_t{0} << (run % 64));
   while (bits == 0) {
     if (++word == words) return {};
-    bits = filled_[static_cast<std::size_t>(word)];
+    bits = filled_[word];
   }
   return {word * 64 + __builtin_ctzll(bits), 0};
 }
 
 FreeBlocks::Position FreeBlocks::lower_bound(std::int64_t size) const {
   const int r = run_of(size);
-  const auto& run = run_[static_cast<std::size_t>(r)];
+  const auto& run = run_[r];
   const std::size_t index = position_in(run, size, 0);
   return index < run.size() ? Position{r, index} : first_from(r + 1);
 }
 
 FreeBlocks::Position FreeBlocks::next(Position at) const {
-  if (at.index + 1 < run_[static_cast<std::size_t>(at.run)].size()) return {at.run, at.index + 1};
+  if (at.index + 1 < run_[at.run].size()) return {at.run, at.index + 1};
   return first_from(at.run + 1);
 }
 
@@ -75,7 +77,7 @@ FreeBlocks::Position FreeBlocks::last() const { return previous({runs, 0}); }
 FreeBlocks::Position FreeBlocks::previous(Position at) const {
   if (at.index > 0) return {at.run, at.index - 1};
   for (int r = at.run - 1; r >= 0; --r)
-    if (const auto& run = run_[static_cast<std::size_t>(r)]; !run.empty()) return {r, run.size() - 1};
+    if (const auto& run = run_[r]; !run.empty()) return {r, run.size() - 1};
   return {};
 }
 

@@ -31,7 +31,7 @@ class FreeBlocks {
   Position last() const;
   Position previous(Position at) const;
   bool is_end(Position at) const { return at.run == runs; }
-  const Entry& operator[](Position at) const { return run_[static_cast<std::size_t>(at.run)][at.index]; }
+  const Entry& operator[](Position at) const { return run_[at.run][at.index]; }
 
  private:
   static constexpr int runs = 64 * 8;
@@ -40,7 +40,7 @@ class FreeBlocks {
   Position first_from(int run) const;
 
   std::array<std::vector<Entry>, runs> run_;
-  std::array<std::uint64_t, words> filled_{};          // bit r: run r is not empty
+  std::array<std::uint64_t, words> filled_{};  // bit r: run r is not empty
 };
 
 }  // namespace llmem

@@ -7,8 +7,7 @@ namespace {
 
 class Player {
  public:
-  Player(const Trace& trace, const AllocatorSettings& settings)
-      : trace_(trace), allocator_(settings, trace.allocations.size()) {
+  Player(const Trace& trace, const AllocatorSettings& settings) : trace_(trace), allocator_(settings, trace.allocations.size()) {
     result_.points.reserve(trace.points.size());
     result_.block_sizes.resize(trace.allocations.size());
   }

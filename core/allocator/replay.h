@@ -11,19 +11,19 @@ namespace llmem {
 
 // Where a run ended for want of memory.
 struct OutOfMemory {
-  std::optional<std::size_t> last_point;   // index into Trace::points of the last one reached
-  std::size_t allocation = 0;              // index into Trace::allocations of the request that failed
-  Bytes tried, allocated, reserved;        // tried: what was asked of the device for it, as PyTorch's message says
+  std::optional<std::size_t> last_point;  // index into Trace::points of the last one reached
+  std::size_t allocation = 0;             // index into Trace::allocations of the request that failed
+  Bytes tried, allocated, reserved;       // tried: what was asked of the device for it, as PyTorch's message says
 };
 
 struct Replay {
-  std::vector<Counters> points;            // as many of Trace::points as were reached; peaks since the last peak reset
-  Bytes peak_allocated, peak_reserved;     // over the whole run
-  std::size_t peak_event = 0;              // index of the event that first reached peak_allocated
+  std::vector<Counters> points;         // as many of Trace::points as were reached; peaks since the last peak reset
+  Bytes peak_allocated, peak_reserved;  // over the whole run
+  std::size_t peak_event = 0;           // index of the event that first reached peak_allocated
   std::size_t peak_reserved_event = 0;
-  Bytes reserved_at_peak;                  // reserved when peak_allocated was first reached
-  std::vector<Bytes> block_sizes;          // of each allocation: what it counts for in `allocated`
-  int retries = 0;                         // times the cache was given back to the device and asked again
+  Bytes reserved_at_peak;          // reserved when peak_allocated was first reached
+  std::vector<Bytes> block_sizes;  // of each allocation: what it counts for in `allocated`
+  int retries = 0;                 // times the cache was given back to the device and asked again
   std::optional<OutOfMemory> out_of_memory;
 };
 

@@ -1,0 +1,352 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "allocator/caching_allocator.h"
+#include "allocator/free_blocks.h"
+#include "allocator/replay.h"
+
+namespace llmem {
+namespace {
+
+// ---------------------------------------------------------------- recordings of PyTorch
+
+// A line of tests/data/allocator/*.txt (from_snapshot.py says how they read).
+struct Recorded {
+  enum class Kind { request, free, device } kind;
+  std::size_t key = 0;
+  Bytes bytes;
+  std::uint64_t address = 0;
+  std::uint8_t stream = 0;
+  DeviceCall call{};
+};
+
+struct Recording {
+  std::vector<Recorded> lines;
+  std::size_t requests = 0;
+};
+
+DeviceCall::Kind device_call_named(const std::string& name) {
+  if (name == "alloc") return DeviceCall::Kind::allocate;
+  if (name == "free") return DeviceCall::Kind::free;
+  if (name == "map") return DeviceCall::Kind::map;
+  EXPECT_EQ(name, "unmap");
+  return DeviceCall::Kind::unmap;
+}
+
+Recording recording(const std::string& name) {
+  std::ifstream file(std::string(LLMEM_ROOT) + "/tests/data/allocator/" + name + ".txt");
+  EXPECT_TRUE(file) << name;
+  Recording out;
+  for (std::string line; std::getline(file, line);) {
+    Recorded r{};
+    if (line[0] == '+') {
+      int stream = 0;
+      std::uint64_t address = 0;
+      std::istringstream(line.substr(1)) >> r.bytes.count >> address >> stream;
+      r.kind = Recorded::Kind::request;
+      r.key = out.requests++;
+      r.address = address * 512;
+      r.stream = static_cast<std::uint8_t>(stream);
+    } else if (line[0] == '-') {
+      r.kind = Recorded::Kind::free;
+      std::istringstream(line.substr(1)) >> r.key;
+    } else {
+      std::string call;
+      std::istringstream(line) >> call >> r.call.bytes.count;
+      r.kind = Recorded::Kind::device;
+      r.call.kind = device_call_named(call);
+    }
+    out.lines.push_back(r);
+  }
+  return out;
+}
+
+// The same requests and frees, as a trace.
+Trace trace_of(const Recording& recording) {
+  Trace trace;
+  for (const Recorded& r : recording.lines) {
+    if (r.kind == Recorded::Kind::request) {
+      Allocation a;
+      a.bytes = r.bytes;
+      a.stream = r.stream;
+      trace.allocations.push_back(a);
+      trace.events.push_back(static_cast<std::int32_t>(r.key));
+    } else if (r.kind == Recorded::Kind::free) {
+      trace.events.push_back(~static_cast<std::int32_t>(r.key));
+    }
+  }
+  return trace;
+}
+
+// Where a two-layer Llama's training step left PyTorch's counters at its end, and how far they had been.
+struct Expected {
+  const char* recording;
+  AllocatorSettings settings;
+  Bytes allocated, peak_allocated, reserved, peak_reserved;
+  int retries;
+};
+
+class Recordings : public testing::TestWithParam<Expected> {};
+
+TEST_P(Recordings, EveryBlockAndDeviceCallIsPyTorchs) {
+  const Expected& expected = GetParam();
+  const Recording recorded = recording(expected.recording);
+  CachingAllocator allocator(expected.settings, recorded.requests);
+  std::vector<DeviceCall> calls;
+  for (const Recorded& r : recorded.lines) {
+    switch (r.kind) {
+      case Recorded::Kind::device: calls.push_back(r.call); break;
+      case Recorded::Kind::free: allocator.release(r.key); break;
+      case Recorded::Kind::request:
+        ASSERT_TRUE(allocator.allocate(r.key, r.bytes, r.stream)) << "request " << r.key;
+        ASSERT_EQ(allocator.block_address(r.key), r.address) << "request " << r.key;
+        ASSERT_EQ(allocator.device_calls(), calls) << "request " << r.key;
+        break;
+    }
+  }
+  const Counters& c = allocator.counters();
+  EXPECT_EQ(c.allocated, expected.allocated);
+  EXPECT_EQ(c.peak_allocated, expected.peak_allocated);
+  EXPECT_EQ(c.reserved, expected.reserved);
+  EXPECT_EQ(c.peak_reserved, expected.peak_reserved);
+  EXPECT_EQ(allocator.retries(), expected.retries);
+}
+
+AllocatorSettings settings(bool expandable, std::optional<std::int64_t> max_split_size_mb, std::optional<Bytes> memory) {
+  AllocatorSettings s;
+  s.expandable_segments = expandable;
+  s.max_split_size_mb = max_split_size_mb;
+  s.memory = memory;
+  return s;
+}
+
+// Counters: the oracle's points for the runs that were recorded. 8 TiB is the memory of its device unless a spec says otherwise;
+// it decides where an expandable segment's address space ends.
+INSTANTIATE_TEST_SUITE_P(
+    PyTorch, Recordings,
+    testing::Values(
+        Expected{"default", settings(false, {}, {}), {124848640}, {372320256}, {434110464}, {434110464}, 0},
+        Expected{
+            "expandable_segments", settings(true, {}, Bytes{std::int64_t{8} << 40}), {124062208}, {369149952}, {469762048}, {469762048}, 0},
+        Expected{"max_split_size", settings(false, 21, Bytes{1380000000}), {125669888}, {1271422464}, {1155530752}, {1293942784}, 2},
+        Expected{"streams", settings(false, {}, {}), {43973120}, {326450688}, {524288000}, {524288000}, 0}),
+    [](const auto& instance) { return std::string(instance.param.recording); });
+
+// ---------------------------------------------------------------- out of memory
+
+// What PyTorch's message says of the same run on a device with so much memory: MiB with two decimals.
+struct Failure {
+  const char* recording;
+  bool expandable;
+  Bytes memory;
+  const char *tried, *allocated, *unallocated;
+  int retries;
+};
+
+std::string MiB(Bytes bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", static_cast<double>(bytes.count) / (1 << 20));
+  return text;
+}
+
+class Failures : public testing::TestWithParam<Failure> {};
+
+TEST_P(Failures, AreThoseOfPyTorch) {
+  const Failure& expected = GetParam();
+  const Trace trace = trace_of(recording(expected.recording));
+  const Replay r = replay(trace, settings(expected.expandable, {}, expected.memory));
+  ASSERT_TRUE(r.out_of_memory);
+  EXPECT_EQ(MiB(r.out_of_memory->tried), expected.tried);
+  EXPECT_EQ(MiB(r.out_of_memory->allocated), expected.allocated);
+  EXPECT_EQ(MiB(r.out_of_memory->reserved - r.out_of_memory->allocated), expected.unallocated);
+  EXPECT_EQ(r.retries, expected.retries);
+}
+
+INSTANTIATE_TEST_SUITE_P(PyTorch, Failures,
+                         testing::Values(Failure{"default", false, {150000000}, "74.00", "93.53", "16.47", 1},
+                                         Failure{"default", false, {260000000}, "74.00", "167.54", "16.46", 1},
+                                         Failure{"default", false, {345000000}, "74.00", "243.70", "56.30", 2},
+                                         Failure{"default", false, {360000000}, "74.00", "243.70", "94.30", 1},
+                                         Failure{"default", false, {420000000}, "74.00", "243.70", "94.30", 1},
+                                         Failure{"expandable_segments", true, {150000000}, "74.00", "92.78", "7.22", 1},
+                                         Failure{"expandable_segments", true, {260000000}, "74.00", "166.03", "13.97", 1},
+                                         Failure{"expandable_segments", true, {345000000}, "74.00", "242.19", "43.81", 1},
+                                         Failure{"expandable_segments", true, {440000000}, "74.00", "278.81", "67.19", 1}));
+
+TEST(CachingAllocator, ARequestThatNoDeviceHoldsFails) {
+  CachingAllocator allocator({}, 2);
+  EXPECT_FALSE(allocator.allocate(0, Bytes{INT64_MAX}));
+  EXPECT_FALSE(allocator.allocate(0, no_memory_limit + Bytes{1}));
+  EXPECT_TRUE(allocator.allocate(1, 1_MiB));
+  EXPECT_EQ(allocator.counters().reserved, 2_MiB);
+  CachingAllocator expandable(settings(true, {}, Bytes{0}), 1);
+  EXPECT_FALSE(expandable.allocate(0, Bytes{1}));
+}
+
+// ---------------------------------------------------------------- rules, from the source
+
+Bytes block_for(Bytes request, const AllocatorSettings& s = {}) {
+  CachingAllocator allocator(s, 1);
+  EXPECT_TRUE(allocator.allocate(0, request));
+  return allocator.block_size(0);
+}
+
+TEST(CachingAllocator, RoundsTo512Bytes) {
+  EXPECT_EQ(block_for(Bytes{0}), Bytes{0});  // no storage, no block
+  EXPECT_EQ(block_for(Bytes{1}), Bytes{512});
+  EXPECT_EQ(block_for(Bytes{512}), Bytes{512});
+  EXPECT_EQ(block_for(Bytes{513}), Bytes{1024});
+}
+
+TEST(CachingAllocator, RoundsUpToDivisionsOfPowersOfTwo) {
+  AllocatorSettings s;
+  s.roundup_power2_divisions = 4;  // the note on roundup_power2_next_division: 1024, 1280, 1536, 1792, 2048
+  EXPECT_EQ(block_for(Bytes{1200 * 1024}, s), Bytes{1280 * 1024});
+  EXPECT_EQ(block_for(Bytes{1280 * 1024 + 1}, s), Bytes{1536 * 1024});
+  EXPECT_EQ(block_for(Bytes{1900 * 1024}, s), Bytes{2048 * 1024});
+  EXPECT_EQ(block_for(Bytes{2048 * 1024}, s), Bytes{2048 * 1024});
+  EXPECT_EQ(block_for(Bytes{1200}, s), Bytes{1536});  // below 4 * 512: as ever
+}
+
+Bytes segment_for(Bytes request) {
+  CachingAllocator allocator({}, 1);
+  EXPECT_TRUE(allocator.allocate(0, request));
+  return allocator.counters().reserved;
+}
+
+TEST(CachingAllocator, SegmentSizes) {
+  EXPECT_EQ(segment_for(Bytes{1}), 2_MiB);
+  EXPECT_EQ(segment_for(1_MiB), 2_MiB);
+  EXPECT_EQ(segment_for(1_MiB + Bytes{1}), 20_MiB);
+  EXPECT_EQ(segment_for(10_MiB - Bytes{512}), 20_MiB);
+  EXPECT_EQ(segment_for(10_MiB), 10_MiB);
+  EXPECT_EQ(segment_for(10_MiB + Bytes{1}), 12_MiB);
+}
+
+TEST(CachingAllocator, LeavesUpToOneMiBAtALargeBlocksEnd) {
+  EXPECT_EQ(block_for(11_MiB), 12_MiB);
+  EXPECT_EQ(block_for(11_MiB - Bytes{512}), 11_MiB - Bytes{512});
+  EXPECT_EQ(block_for(11_MiB, settings(true, {}, {})), 11_MiB);  // expandable segments split whatever is left
+}
+
+TEST(CachingAllocator, StreamsShareNothing) {
+  CachingAllocator allocator({}, 2);
+  ASSERT_TRUE(allocator.allocate(0, Bytes{512}, 0));
+  allocator.release(0);
+  ASSERT_TRUE(allocator.allocate(1, Bytes{512}, 3));
+  EXPECT_EQ(allocator.counters().reserved, 4_MiB);
+}
+
+TEST(CachingAllocator, EmptyCacheGivesBackWholeSegmentsOnly) {
+  CachingAllocator allocator({}, 3);
+  ASSERT_TRUE(allocator.allocate(0, 10_MiB));
+  ASSERT_TRUE(allocator.allocate(1, 2_MiB));
+  ASSERT_TRUE(allocator.allocate(2, 2_MiB));  // from the same 20 MiB segment
+  allocator.release(0);
+  allocator.release(1);
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.counters().reserved, 20_MiB);
+  allocator.release(2);
+  allocator.release(2);  // a second time is nothing
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.counters().reserved, Bytes{0});
+  EXPECT_EQ(allocator.counters().allocated, Bytes{0});
+}
+
+TEST(CachingAllocator, EmptyCacheUnmapsWholePagesOfExpandableSegments) {
+  CachingAllocator allocator(settings(true, {}, {}), 4);
+  ASSERT_TRUE(allocator.allocate(0, 15_MiB));  // pages of 20 MiB: 0
+  ASSERT_TRUE(allocator.allocate(1, 40_MiB));  // 0 to 2
+  ASSERT_TRUE(allocator.allocate(2, 4_MiB));   // 2
+  EXPECT_EQ(allocator.counters().reserved, 60_MiB);
+  allocator.release(1);
+  allocator.empty_cache();  // page 1 is free from end to end
+  EXPECT_EQ(allocator.counters().reserved, 40_MiB);
+  ASSERT_TRUE(allocator.allocate(3, 40_MiB));  // fills the gap again: 5 MiB left in page 0, page 1, 15 MiB of page 2
+  EXPECT_EQ(allocator.counters().reserved, 60_MiB);
+  EXPECT_EQ(allocator.block_address(3) - allocator.block_address(0), std::uint64_t{15} << 20);
+  EXPECT_EQ(allocator.device_calls().back(), (DeviceCall{DeviceCall::Kind::map, 20_MiB}));
+}
+
+// ---------------------------------------------------------------- the ordered set
+
+TEST(FreeBlocks, OrdersBySizeThenAddress) {
+  FreeBlocks free;
+  const std::int64_t sizes[] = {512, 1 << 20, 3 << 20, (3 << 20) + 512, 7 << 20, std::int64_t{1} << 40};
+  std::int32_t block = 0;
+  for (const std::int64_t size : sizes)
+    for (const std::uint64_t address : {30, 10, 20}) free.insert(size, address, block++);
+  std::vector<std::pair<std::int64_t, std::uint64_t>> seen, expected;
+  for (FreeBlocks::Position at = free.first(); !free.is_end(at); at = free.next(at)) seen.push_back({free[at].size, free[at].address});
+  for (const std::int64_t size : sizes)
+    for (const std::uint64_t address : {10, 20, 30}) expected.push_back({size, address});
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(free[free.lower_bound(513)].size, 1 << 20);
+  EXPECT_EQ(free[free.lower_bound((3 << 20) + 1)].size, (3 << 20) + 512);
+  EXPECT_EQ(free[free.lower_bound((3 << 20) + 1)].address, 10u);
+  EXPECT_TRUE(free.is_end(free.lower_bound((std::int64_t{1} << 40) + 1)));
+  EXPECT_EQ(free[free.last()].address, 30u);
+  for (const std::uint64_t address : {10, 20, 30}) free.erase(std::int64_t{1} << 40, address);
+  EXPECT_EQ(free[free.last()].size, 7 << 20);
+  EXPECT_EQ(free[free.previous(free.last())].address, 20u);
+}
+
+// ---------------------------------------------------------------- replay
+
+Trace small_trace() {
+  Trace trace;
+  for (const Bytes bytes : {4_MiB, 8_MiB, 4_MiB, 30_MiB}) {
+    Allocation a;
+    a.bytes = bytes;
+    trace.allocations.push_back(a);
+  }
+  trace.events = {0, 1, ~1, 2, ~2, 3, ~3, ~0};
+  trace.points = {{"loaded", 1}, {"step0.forward0", 3}, {"step0.zero_grad", 5}, {"step1.forward0", 8}};
+  trace.peak_resets = {1, 5};
+  return trace;
+}
+
+TEST(Replay, ReadsCountersAtPointsAndPeaksSinceTheStepBegan) {
+  const Replay r = replay(small_trace(), {});
+  ASSERT_EQ(r.points.size(), 4u);
+  EXPECT_EQ(r.points[0].allocated, 4_MiB);
+  EXPECT_EQ(r.points[0].reserved, 20_MiB);
+  EXPECT_EQ(r.points[1].allocated, 4_MiB);
+  EXPECT_EQ(r.points[1].peak_allocated, 12_MiB);
+  EXPECT_EQ(r.points[2].peak_allocated, 12_MiB);  // read before the reset after the same event
+  EXPECT_EQ(r.points[3].allocated, Bytes{0});
+  EXPECT_EQ(r.points[3].peak_allocated, 34_MiB);
+  EXPECT_EQ(r.points[3].peak_reserved, 50_MiB);
+  EXPECT_EQ(r.peak_allocated, 34_MiB);
+  EXPECT_EQ(r.peak_event, 5u);
+  EXPECT_EQ(r.reserved_at_peak, 50_MiB);
+  EXPECT_EQ(r.block_sizes, (std::vector<Bytes>{4_MiB, 8_MiB, 4_MiB, 30_MiB}));
+  EXPECT_FALSE(r.out_of_memory);
+}
+
+TEST(Replay, StopsWhereMemoryEnds) {
+  const Replay r = replay(small_trace(), settings(false, {}, 40_MiB));
+  ASSERT_TRUE(r.out_of_memory);
+  EXPECT_EQ(r.points.size(), 3u);
+  EXPECT_EQ(r.out_of_memory->last_point, 2u);
+  EXPECT_EQ(r.out_of_memory->allocation, 3u);
+  EXPECT_EQ(r.out_of_memory->tried, 30_MiB);
+  EXPECT_EQ(r.out_of_memory->allocated, 4_MiB);
+  EXPECT_EQ(r.out_of_memory->reserved, 20_MiB);
+  EXPECT_EQ(r.retries, 1);
+}
+
+TEST(Replay, AnEmptyTraceIsNothing) {
+  const Replay r = replay({}, {});
+  EXPECT_TRUE(r.points.empty());
+  EXPECT_EQ(r.peak_allocated, Bytes{0});
+  EXPECT_FALSE(r.out_of_memory);
+}
+
+}  // namespace
+}  // namespace llmem
