@@ -1,0 +1,19 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+#include "model/architecture.h"
+#include "spec/spec.h"
+
+namespace llmem {
+
+// What a Hugging Face config.json says, as Transformers 5 reads it: an omitted field is what the family's configuration class would use,
+// and null is the same as omitted. Problems and notes point below /model/config. Fields without influence on memory are not looked at.
+Reading<Architecture> read_architecture(const nlohmann::json& config);
+
+// Sizes that are each within their range, but whose products could not be counted in 64 bits. Only for a spec and an architecture
+// without problems.
+Problems check_sizes(const Spec& spec, const Architecture& architecture);
+
+}  // namespace llmem
