@@ -41,9 +41,9 @@ void read_preset(const std::string& id, const ModelPresets& presets, ModelSource
       std::lower_bound(presets.begin(), presets.end(), id, [](const ModelPreset& row, std::string_view wanted) { return row.id < wanted; });
   if (found != presets.end() && found->id == id) {
     model.name = id;
-    Reading<Json> config = parse_json(found->config, "/model");
-    model.config = std::move(config.value);
-    problems.insert(problems.end(), config.problems.begin(), config.problems.end());
+    Reading<Json> file = parse_json(found->text, "/model");
+    if (file.value.is_object()) model.config = std::move(file.value["config"]);
+    problems.insert(problems.end(), file.problems.begin(), file.problems.end());
     return;
   }
   std::string message = "no model \"" + shortened(id) + "\" is known here. ";
