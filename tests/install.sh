@@ -40,7 +40,7 @@ install_node() {
   if ! node_is_recent; then
     echo "Installing node $node_from_npm"
     mkdir -p "$tools"
-    npm install --silent --no-audit --no-fund --prefix "$tools" "node@$node_from_npm"
+    npm install --loglevel=error --no-audit --no-fund --prefix "$tools" "node@$node_from_npm"
     PATH=$tools/node_modules/node/bin:$PATH
     node_is_recent
   fi
@@ -52,6 +52,6 @@ install_npm() {
   local folder=$1
   cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed-lock.json" && return
   echo "Installing npm packages of ${folder#"$root"/}"
-  (cd "$folder" && npm ci --silent --no-audit --no-fund)
+  (cd "$folder" && npm ci --loglevel=error --no-audit --no-fund)
   cp "$folder/package-lock.json" "$folder/node_modules/.installed-lock.json"
 }
