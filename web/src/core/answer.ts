@@ -1,0 +1,107 @@
+// The core's answer as it crosses the door: core/report/README.md, in TypeScript. Bytes are whole numbers.
+
+export type Category =
+  | 'weights'
+  | 'gradients'
+  | 'optimizer_states'
+  | 'attention'
+  | 'mlp'
+  | 'norms'
+  | 'logits_and_loss'
+  | 'other_activations'
+  | 'temporaries'
+  | 'communication'
+  | 'workspaces'
+  | 'allocator_overhead'
+  | 'outside';
+
+export interface Problem {
+  at: string; // a JSON pointer into the spec; empty: the whole of it
+  code: string;
+  message: string;
+}
+
+export interface Note {
+  at: string;
+  text: string;
+}
+
+export interface Point {
+  at: string; // "loaded", "step0.forward0", …
+  allocated: number;
+  peak_allocated: number;
+  reserved: number;
+  peak_reserved: number;
+}
+
+export interface LedgerRow {
+  module: string;
+  op: string;
+  count: number;
+  bytes: number;
+}
+
+export interface LedgerEntry {
+  category: Category;
+  bytes: number;
+  rows: LedgerRow[];
+}
+
+export interface Outside {
+  low: number;
+  high: number;
+  used: number;
+  what: { name: string; low: number; high: number; source: string }[];
+}
+
+export interface OutOfMemory {
+  after: string;
+  tried: number;
+  allocated: number;
+  reserved: number;
+  what: string;
+}
+
+export interface RankReport {
+  ranks: number[];
+  stage: number;
+  points: Point[];
+  peak_allocated: number;
+  peak_reserved: number;
+  outside: Outside;
+  device_total: number;
+  peak: { after: string; phase: string; module: string; op: string; event: number };
+  ledger: LedgerEntry[]; // sums to device_total
+  retries: number;
+  out_of_memory: OutOfMemory | null;
+}
+
+export type Status = 'fits' | 'fits_barely' | 'fits_after_retry' | 'does_not_fit' | 'unknown';
+
+export interface Verdict {
+  status: Status;
+  sentence: string;
+  rank: number;
+  needed: number;
+  capacity: number | null;
+  margin: number | null;
+}
+
+export interface Report {
+  version: number;
+  model: { name: string; type: string; class: string; layers: number; hidden_size: number; vocab_size: number };
+  parameters: { total: number; trainable: number };
+  verdict: Verdict;
+  ranks: RankReport[];
+  assumptions: Note[];
+  warnings: Note[];
+}
+
+export type Envelope = { ok: true; value: Report } | { ok: false; problems: Problem[] };
+
+/** The rank that decides: the one the verdict is about. */
+export function decidingRank(report: Report): RankReport {
+  const found = report.ranks.find((rank) => rank.ranks.includes(report.verdict.rank)) ?? report.ranks[0];
+  if (!found) throw new Error('a report without ranks');
+  return found;
+}

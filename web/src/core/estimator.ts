@@ -1,0 +1,117 @@
+import type { Envelope, Problem, Report } from './answer';
+import type { Request, Response } from './worker';
+
+export type Answer =
+  | { kind: 'report'; report: Report }
+  | { kind: 'problems'; problems: Problem[] }
+  | { kind: 'crashed'; message: string };
+
+export interface Job<Key> {
+  key: Key;
+  spec: string;
+}
+
+/** What the estimator needs of a Worker. */
+export interface WorkerLike {
+  postMessage(request: Request): void;
+  terminate(): void;
+  addEventListener(type: 'message', listener: (event: MessageEvent<Response>) => void): void;
+  addEventListener(type: 'error', listener: (event: ErrorEvent) => void): void;
+}
+
+const REMEMBERED = 64; // answers
+const PATIENCE_MS = 1000; // how long an estimate nobody waits for any more may hold up the next
+
+/** Runs estimates in a worker, one at a time. The latest request wins; a worker that crashed is replaced. */
+export class Estimator<Key> {
+  #start: () => WorkerLike;
+  #worker: WorkerLike | null = null;
+  #queue: Job<Key>[] = [];
+  #running: (Job<Key> & { id: number; wanted: boolean }) | null = null;
+  #answered: (key: Key, answer: Answer) => void = () => undefined;
+  #remembered = new Map<string, Answer>();
+  #lastId = 0;
+
+  constructor(start: () => WorkerLike) {
+    this.#start = start;
+  }
+
+  /** Forgets whatever was asked before; `answered` is called once for each job, in order. */
+  request(jobs: Job<Key>[], answered: (key: Key, answer: Answer) => void): void {
+    this.#queue = [...jobs];
+    this.#answered = answered;
+    if (this.#running) this.#abandonRunning();
+    this.#next();
+  }
+
+  #abandonRunning(): void {
+    const abandoned = this.#running;
+    if (!abandoned) return;
+    abandoned.wanted = false;
+    setTimeout(() => {
+      if (this.#running !== abandoned) return;
+      this.#replaceWorker();
+      this.#next();
+    }, PATIENCE_MS);
+  }
+
+  #next(): void {
+    while (!this.#running) {
+      const job = this.#queue.shift();
+      if (!job) return;
+      const known = this.#remembered.get(job.spec);
+      if (known) {
+        this.#answered(job.key, known);
+        continue;
+      }
+      this.#running = { ...job, id: ++this.#lastId, wanted: true };
+      this.#worker ??= this.#startWorker();
+      this.#worker.postMessage({ id: this.#running.id, spec: job.spec });
+    }
+  }
+
+  #startWorker(): WorkerLike {
+    const worker = this.#start();
+    worker.addEventListener('message', (event) => this.#receive(event.data));
+    worker.addEventListener('error', (event) => {
+      // A worker script that could not be loaded or read says so here, and answers nothing.
+      if (worker === this.#worker && this.#running) {
+        this.#receive({ id: this.#running.id, crash: event.message || 'the worker could not be started' });
+      }
+    });
+    return worker;
+  }
+
+  #receive(response: Response): void {
+    const job = this.#running;
+    if (!job || job.id !== response.id) return;
+    this.#running = null;
+    const answer = read(response);
+    if (answer.kind === 'crashed') this.#replaceWorker();
+    else this.#remember(job.spec, answer);
+    if (job.wanted) this.#answered(job.key, answer);
+    this.#next();
+  }
+
+  #replaceWorker(): void {
+    this.#worker?.terminate();
+    this.#worker = null;
+    this.#running = null;
+  }
+
+  #remember(spec: string, answer: Answer): void {
+    this.#remembered.set(spec, answer);
+    const oldest = this.#remembered.keys().next();
+    if (this.#remembered.size > REMEMBERED && !oldest.done) this.#remembered.delete(oldest.value);
+  }
+}
+
+function read(response: Response): Answer {
+  if ('crash' in response) return { kind: 'crashed', message: response.crash };
+  try {
+    const envelope = JSON.parse(response.envelope) as Envelope;
+    return envelope.ok ? { kind: 'report', report: envelope.value } : { kind: 'problems', problems: envelope.problems };
+  } catch {
+    return { kind: 'crashed', message: 'the core answered with something that is not JSON' };
+  }
+}

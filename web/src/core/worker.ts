@@ -1,0 +1,27 @@
+// The core, in a worker of its own: text in, envelope out. It knows nothing of the page.
+import createCore from 'llmem-core';
+import binary from 'llmem-core-binary?url';
+
+export interface Request {
+  id: number;
+  spec: string;
+}
+
+/** `crash`: the core did not load or trapped. This worker's memory can then not be trusted any more. */
+export type Response = { id: number; envelope: string } | { id: number; crash: string };
+
+const core = createCore({ locateFile: () => new URL(binary, import.meta.url).href });
+// Without a listener here a core that fails to load is reported as unhandled before the first request asks for it.
+core.catch(() => undefined);
+
+async function respond({ id, spec }: Request): Promise<Response> {
+  try {
+    return { id, envelope: (await core).estimate(spec) };
+  } catch (error) {
+    return { id, crash: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+self.addEventListener('message', async (event: MessageEvent<Request>) => {
+  self.postMessage(await respond(event.data));
+});

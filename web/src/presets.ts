@@ -1,0 +1,66 @@
+import { signal } from '@preact/signals';
+import type { JsonObject } from './choice/choice';
+
+// The models that come with the site: an index to search in, and a file for each. tools/site-data.ts makes them.
+
+export interface Preset {
+  id: string;
+  type: string; // config.model_type
+  parameters: number;
+  unsupported?: string; // why the core cannot estimate it
+}
+
+export type PresetIndex = { state: 'idle' | 'loading' | 'failed' } | { state: 'ready'; presets: Preset[] };
+export const presetIndex = signal<PresetIndex>({ state: 'idle' });
+
+export class PresetError extends Error {}
+
+/** Loads the index once, when someone is about to search it; tries again after a failure. */
+export async function loadPresetIndex(): Promise<void> {
+  if (presetIndex.value.state === 'ready' || presetIndex.value.state === 'loading') return;
+  presetIndex.value = { state: 'loading' };
+  try {
+    presetIndex.value = { state: 'ready', presets: (await fetchJson('presets/index.json')) as Preset[] };
+  } catch {
+    presetIndex.value = { state: 'failed' };
+  }
+}
+
+const configs = new Map<string, JsonObject>();
+
+/** The config.json of a preset. Throws PresetError, in words for the user. */
+export async function presetConfig(id: string): Promise<JsonObject> {
+  const known = configs.get(id);
+  if (known) return known;
+  const file = (await fetchJson(`presets/models/${encodeURIComponent(id.replaceAll('/', '__'))}.json`).catch(() => {
+    throw new PresetError(`There is no preset “${id}”, or it could not be loaded. Choose another, or paste its config.json.`);
+  })) as { config: JsonObject };
+  configs.set(id, file.config);
+  return file.config;
+}
+
+async function fetchJson(path: string): Promise<unknown> {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(response.statusText);
+  return response.json();
+}
+
+/** The presets that a query means, best first: each word is a part of the id or the family, or a size such as "8b". */
+export function search(presets: readonly Preset[], query: string): Preset[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const rank = (preset: Preset) => (preset.unsupported ? 1 : 0);
+  return presets.filter((preset) => words.every((word) => matches(preset, word))).sort((a, b) => rank(a) - rank(b));
+}
+
+function matches(preset: Preset, word: string): boolean {
+  return preset.id.toLowerCase().includes(word) || preset.type.toLowerCase().includes(word) || matchesSize(preset, word);
+}
+
+const SIZE_TOLERANCE = 0.08; // models are named by round numbers: "8b" means 8.03 billion, "1b" is 1.24 billion by name alone
+
+function matchesSize({ parameters }: Preset, word: string): boolean {
+  const size = /^(\d+(?:\.\d+)?)([mb])$/.exec(word);
+  if (!size) return false;
+  const asked = Number(size[1]) * (size[2] === 'b' ? 1e9 : 1e6);
+  return Math.abs(parameters - asked) <= SIZE_TOLERANCE * asked;
+}

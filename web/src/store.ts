@@ -1,0 +1,128 @@
+import { batch, computed, effect, signal } from '@preact/signals';
+import { arrival, type Choice, type JsonObject, type Model } from './choice/choice';
+import type { Settings } from './choice/fields';
+import { readLink, writeLink } from './choice/link';
+import { methods, whyNot, type Method } from './choice/methods';
+import { specOf } from './choice/spec';
+import type { Status } from './core/answer';
+import { Estimator, type Answer, type Job } from './core/estimator';
+import { presetConfig, PresetError } from './presets';
+
+// The state of a page: what was chosen, what came of it. Views read the signals and call the functions; nothing else writes.
+
+export const choice = signal<Choice>(arrival());
+export const complaints = signal<string[]>([]); // about the link the page was opened with
+export const link = signal('');
+
+export type Config = { state: 'loading' } | { state: 'ready'; config: JsonObject } | { state: 'failed'; message: string };
+export const config = signal<Config>({ state: 'loading' });
+
+/** What is known of each method; the old answer stays, marked as stale, until the new one is there. */
+export interface Result {
+  answer: Answer | undefined;
+  stale: boolean;
+}
+export const results = signal<Record<Method, Result>>(emptyResults());
+
+export function changeSettings(change: Partial<Settings>): void {
+  choice.value = { ...choice.value, settings: { ...choice.value.settings, ...change } };
+}
+
+export function changeModel(model: Model): void {
+  choice.value = { ...choice.value, model };
+}
+
+/** The method that the verdict is about: the best status, then the most to spare. */
+export const best = computed<Method | undefined>(() => {
+  const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
+  return reported()
+    .sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status) || (b.margin ?? -b.needed) - (a.margin ?? -a.needed))
+    .at(0)?.method;
+});
+
+/** The method whose details are open. */
+export const selected = computed<Method>(() => {
+  const { data } = choice.value.settings;
+  return data !== 'best' && !whyNot(data, choice.value.settings) ? data : (best.value ?? 'none');
+});
+
+function reported() {
+  return methods.flatMap((method) => {
+    const { answer } = results.value[method];
+    return answer?.kind === 'report' ? [{ method, ...answer.report.verdict }] : [];
+  });
+}
+
+function emptyResults(): Record<Method, Result> {
+  const none: Result = { answer: undefined, stale: false };
+  return { none, ddp: none, fsdp2: none };
+}
+
+function startWorker(): Worker {
+  return new Worker(new URL('./core/worker.ts', import.meta.url), { type: 'module' });
+}
+
+const estimator = new Estimator<Method>(startWorker);
+
+/** Asks for every method anew; what was answered before is not asked again. */
+export function estimateAll(): void {
+  const { settings } = choice.peek();
+  const model = config.peek();
+  const asked = model.state === 'ready' ? methods.filter((method) => !whyNot(method, settings)) : [];
+  const before = results.peek();
+  results.value = Object.fromEntries(
+    methods.map((method) => [method, asked.includes(method) ? { ...before[method], stale: true } : { answer: undefined, stale: false }]),
+  ) as Record<Method, Result>;
+  if (model.state !== 'ready') return;
+  const jobs: Job<Method>[] = asked.map((key) => ({ key, spec: JSON.stringify(specOf(choice.peek(), model.config, key)) }));
+  batch(() =>
+    estimator.request(jobs, (method, answer) => {
+      results.value = { ...results.peek(), [method]: { answer, stale: false } };
+    }),
+  );
+}
+
+async function loadConfig(model: Model): Promise<Config> {
+  if (model.kind === 'pasted') return { state: 'ready', config: model.config };
+  try {
+    return { state: 'ready', config: await presetConfig(model.id) };
+  } catch (error) {
+    return { state: 'failed', message: error instanceof PresetError ? error.message : String(error) };
+  }
+}
+
+async function openLink(): Promise<void> {
+  const read = await readLink(location.hash);
+  batch(() => {
+    choice.value = read.choice;
+    complaints.value = read.complaints;
+  });
+}
+
+/** Sets the page in motion. `address`: whether the page's own address follows the choice. */
+export async function start({ address }: { address: boolean }): Promise<void> {
+  await openLink();
+  window.addEventListener('hashchange', () => void openLink());
+
+  const model = computed(() => choice.value.model);
+  effect(() => {
+    const wanted = model.value;
+    void loadConfig(wanted).then((loaded) => {
+      if (model.peek() === wanted) config.value = loaded;
+    });
+  });
+  effect(() => {
+    const { settings } = choice.value;
+    if (config.value && settings) estimateAll();
+  });
+  effect(() => {
+    const arrived = choice.value;
+    void writeLink(arrived).then((written) => {
+      if (choice.peek() !== arrived) return;
+      const untouched = link.peek() === '';
+      link.value = written;
+      // What someone arrives with stays in the address as it came; only a change of theirs rewrites it.
+      if (address && !untouched && location.hash !== written) history.replaceState(null, '', written);
+    });
+  });
+}

@@ -1,0 +1,248 @@
+import { computed, signal } from '@preact/signals';
+import { ticks } from 'd3-array';
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { assumed, methodName, methods, whyNot, type Method } from '../choice/methods';
+import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
+import { changeSettings, choice, results, selected, type Result } from '../store';
+import { gpuName } from '../gpus';
+import { categories, categoryOf } from './categories';
+import { exactBytes, GIB, gib } from './format';
+import { Textures } from './Textures';
+
+const BAR = 30; // px, its height
+const MARGIN = 7; // px above and below, where only the capacity line is
+const LETTER = 6.6; // px, about, of a label
+const ROOM = 1.04; // the scale ends a little beyond what it shows
+
+const width = signal(0); // px, of the chart
+
+const reports = computed<Report[]>(() =>
+  methods.flatMap((method) => {
+    const { answer } = results.value[method];
+    return answer?.kind === 'report' ? [answer.report] : [];
+  }),
+);
+const capacity = computed(() => reports.value.find((report) => report.verdict.capacity !== null)?.verdict.capacity ?? null);
+
+/** Bytes at the end of the scale. */
+const extent = computed(() => ROOM * Math.max(capacity.value ?? 0, ...reports.value.map((report) => decidingRank(report).device_total), 1));
+
+/** Bytes → px. */
+function x(bytes: number): number {
+  return (bytes / extent.value) * width.value;
+}
+
+/** One bar for each method: the bytes on each GPU at the peak, by category, against the card's capacity. */
+export function Bars() {
+  const chart = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const element = chart.current;
+    if (!element) return undefined;
+    const measure = () => (width.value = element.clientWidth);
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return (
+    <section class="bars" aria-label="Memory on each GPU, by method">
+      <h2>Memory on each GPU at its fullest, GiB</h2>
+      <Textures />
+      <CapacityLabel />
+      <div ref={chart} role="group" aria-label="Methods">
+        {methods.map((method) => (
+          <Bar key={method} method={method} />
+        ))}
+        <Axis />
+      </div>
+      <Legend />
+    </section>
+  );
+}
+
+function Bar({ method }: { method: Method }) {
+  const { settings } = choice.value;
+  const result = results.value[method];
+  const none = whyNot(method, settings);
+  if (none || result.answer?.kind !== 'report') {
+    return (
+      <div class={`bar empty${result.stale ? ' stale' : ''}`}>
+        <div class="bar-head">
+          <strong>{methodName(method, settings)}</strong>
+          <span class="quiet">{none ?? absent(result)}</span>
+        </div>
+      </div>
+    );
+  }
+  const { report } = result.answer;
+  return (
+    <button
+      type="button"
+      class={`bar${result.stale ? ' stale' : ''}`}
+      aria-pressed={selected.value === method}
+      aria-label={spoken(method, report)}
+      onClick={() => changeSettings({ data: method })}
+    >
+      <span class="bar-head">
+        <strong>{methodName(method, settings)}</strong>
+        <Outcome report={report} />
+      </span>
+      <Segments report={report} />
+      <span class="quiet">{assumed(method, settings)}</span>
+    </button>
+  );
+}
+
+function absent({ answer }: Result): string {
+  if (answer?.kind === 'problems') return 'No estimate: see the problems above.';
+  if (answer?.kind === 'crashed') return `No estimate: the calculator broke off (${answer.message}).`;
+  return 'Not estimated yet.';
+}
+
+const outcomes = {
+  fits: 'fits',
+  fits_barely: 'fits, barely',
+  fits_after_retry: 'fits after a retry',
+  does_not_fit: 'does not fit',
+  unknown: '',
+} as const;
+
+function Outcome({ report }: { report: Report }) {
+  const { status, needed } = report.verdict;
+  return (
+    <span class={`outcome status-${status}`}>
+      <span title={exactBytes(needed)}>{gib(needed)} GiB</span> {outcomes[status]}
+    </span>
+  );
+}
+
+function spoken(method: Method, report: Report): string {
+  const parts = decidingRank(report)
+    .ledger.toSorted((a, b) => b.bytes - a.bytes)
+    .slice(0, 4)
+    .map(({ category, bytes }) => `${categoryOf(category).name} ${gib(bytes)}`);
+  const { verdict } = report;
+  return `${methodName(method, choice.value.settings)}: ${gib(verdict.needed)} GiB, ${outcomes[verdict.status]}. ${parts.join(', ')}. Show details.`;
+}
+
+function Segments({ report }: { report: Report }) {
+  const rank = decidingRank(report);
+  const limit = capacity.value;
+  const height = BAR + 2 * MARGIN;
+  const segments = stacked(rank.ledger);
+  return (
+    <svg class="segments" width={width.value} height={height} aria-hidden="true">
+      {segments.map((segment) => (
+        <Segment key={segment.category} {...segment} />
+      ))}
+      {limit !== null && rank.device_total > limit && (
+        <rect class="overflow" x={x(limit)} y={MARGIN} width={x(rank.device_total) - x(limit)} height={BAR} fill="url(#overflow)" />
+      )}
+      {limit !== null && <line class="capacity" x1={x(limit)} x2={x(limit)} y1={0} y2={height} />}
+      {segments.map((segment) => (
+        <Label key={segment.category} {...segment} />
+      ))}
+    </svg>
+  );
+}
+
+interface Span {
+  category: Category;
+  from: number; // bytes
+  to: number;
+}
+
+/** One after the other, in the order of the chart. */
+function stacked(ledger: readonly LedgerEntry[]): Span[] {
+  let to = 0;
+  return categories.flatMap(({ key: category }) => {
+    const bytes = ledger.find((entry) => entry.category === category)?.bytes ?? 0;
+    const from = to;
+    to += bytes;
+    return bytes > 0 ? [{ category, from, to }] : [];
+  });
+}
+
+function Segment({ category, from, to }: Span) {
+  const box = { x: x(from), y: MARGIN, width: x(to) - x(from), height: BAR };
+  return (
+    <g class={`cat-${category}`}>
+      <title>{`${categoryOf(category).name}: ${gib(to - from)} GiB (${exactBytes(to - from)})`}</title>
+      <rect class="fill" {...box} />
+      <rect class="texture" {...box} fill={`url(#texture-${category})`} />
+    </g>
+  );
+}
+
+/** Its name and number, or its name, if there is room. */
+function Label({ category, from, to }: Span) {
+  const { short } = categoryOf(category);
+  const room = x(to) - x(from) - 10;
+  const label = [`${short} ${gib(to - from)}`, short].find((text) => text.length * LETTER <= room);
+  if (!label) return null;
+  return (
+    <text class={`cat-${category}`} x={x(from) + 6} y={MARGIN + BAR / 2} dominant-baseline="central">
+      {label}
+    </text>
+  );
+}
+
+function CapacityLabel() {
+  const limit = capacity.value;
+  if (limit === null) return null;
+  const at = x(limit);
+  const before = at > width.value / 2;
+  return (
+    <div class="capacity-label" title={exactBytes(limit)}>
+      <svg width={width.value} height={18} aria-hidden="true">
+        <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
+        <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
+          {`${gpuName(choice.value.settings.gpu)} has ${gib(limit)} GiB`}
+        </text>
+      </svg>
+      <span class="spoken">{`The card has ${gib(limit)} GiB.`}</span>
+    </div>
+  );
+}
+
+/** In round numbers of GiB. */
+function Axis() {
+  if (reports.value.length === 0) return null;
+  return (
+    <svg class="axis" width={width.value} height={20} aria-hidden="true">
+      {ticks(0, extent.value / GIB, Math.max(2, Math.floor(width.value / 90))).map((tick) => (
+        <g key={tick} transform={`translate(${x(tick * GIB)},0)`}>
+          <line y2={4} />
+          <text y={15} text-anchor={tick === 0 ? 'start' : 'middle'}>
+            {tick}
+          </text>
+        </g>
+      ))}
+    </svg>
+  );
+}
+
+/** Only what is in some bar. */
+function Legend() {
+  const shown = new Set(reports.value.flatMap((report) => decidingRank(report).ledger.map(({ category }) => category)));
+  return (
+    <ul class="legend" aria-label="Categories">
+      {categories
+        .filter(({ key }) => shown.has(key))
+        .map(({ key, name, meaning }) => (
+          <li key={key} title={meaning}>
+            <Swatch category={key} /> {name}
+          </li>
+        ))}
+    </ul>
+  );
+}
+
+export function Swatch({ category }: { category: Category }) {
+  return (
+    <svg class={`swatch cat-${category}`} width={12} height={12} aria-hidden="true">
+      <rect class="fill" width={12} height={12} />
+      <rect class="texture" width={12} height={12} fill={`url(#texture-${category})`} />
+    </svg>
+  );
+}

@@ -1,0 +1,24 @@
+import { modelName } from '../choice/choice';
+import { choice, link } from '../store';
+import { Bars } from './Bars';
+import { Complaints } from './Complaints';
+import { ProblemList } from './Problems';
+import { Verdict } from './Verdict';
+
+export function Embed() {
+  const { model, settings } = choice.value;
+  return (
+    <main class="answers embed">
+      <Complaints />
+      <Verdict />
+      <ProblemList />
+      <Bars />
+      <p class="quiet">
+        {modelName(model)}, {settings.micro_batch} × {settings.sequence} tokens on each GPU.{' '}
+        <a href={`./index.html${link.value}`} target="_blank" rel="noopener">
+          Open in LLMem
+        </a>
+      </p>
+    </main>
+  );
+}

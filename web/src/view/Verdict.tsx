@@ -1,0 +1,60 @@
+import { methods } from '../choice/methods';
+import { best, config, estimateAll, results } from '../store';
+
+/** The answer in one sentence. */
+export function Verdict() {
+  return (
+    <section class="verdict" aria-live="polite" aria-atomic="true" aria-busy={methods.some((method) => results.value[method].stale)}>
+      <Sentence />
+    </section>
+  );
+}
+
+function Sentence() {
+  const method = best.value;
+  const answer = method && results.value[method].answer;
+  if (config.value.state === 'failed') return <p class="status-does_not_fit">{config.value.message}</p>;
+  if (answer?.kind === 'report') {
+    const { status, sentence } = answer.report.verdict;
+    return (
+      <>
+        <p class={`status-${status}`}>{sentence}</p>
+        <Others />
+      </>
+    );
+  }
+  if (methods.some((one) => results.value[one].stale) || config.value.state === 'loading') return <p class="waiting">Playing the step…</p>;
+  const crashed = methods.map((one) => results.value[one].answer).find((one) => one?.kind === 'crashed');
+  if (crashed?.kind === 'crashed') return <Crash message={crashed.message} />;
+  return <p class="status-does_not_fit">There is no estimate for this: see what is wrong below.</p>;
+}
+
+function Others() {
+  const statuses = methods.flatMap((method) => {
+    const { answer } = results.value[method];
+    return answer?.kind === 'report' ? [answer.report.verdict.status] : [];
+  });
+  const fitting = statuses.filter((status) => status.startsWith('fits')).length;
+  if (statuses.length < 2 || statuses.includes('unknown')) return null;
+  return (
+    <p class="quiet">
+      {fitting} of {statuses.length} methods {fitting === 1 ? 'fits' : 'fit'}
+      {fitting > 1 && '; the one with the most memory to spare is named'}
+      {fitting === 0 && '; the one that comes closest is named'}.
+    </p>
+  );
+}
+
+function Crash({ message }: { message: string }) {
+  return (
+    <>
+      <p class="status-does_not_fit">The estimate broke off. This is a defect of the calculator, not of your settings.</p>
+      <p class="quiet">
+        <code>{message}</code>{' '}
+        <button type="button" onClick={estimateAll}>
+          Try again
+        </button>
+      </p>
+    </>
+  );
+}

@@ -1,0 +1,93 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Plugin } from 'vite';
+import type { Envelope } from '../src/core/answer';
+import type { Preset } from '../src/presets';
+
+// What the site takes from ../presets: the GPUs, small, inside the page; each model as a file; and an index of the models, in
+// which the core itself has said which of them it can estimate. So a model is offered exactly when there is an answer for it.
+
+interface PresetFile {
+  id: string;
+  parameters: number;
+  config: { model_type?: string };
+}
+
+interface GpuRow {
+  id: string;
+  name: string;
+  compute_capability: number;
+}
+
+export function siteData({ presets, core }: { presets: string; core: string }): Plugin {
+  const gpus = '\0virtual:gpus';
+  return {
+    name: 'site-data',
+    resolveId: (id) => (id === 'virtual:gpus' ? gpus : undefined),
+    load: async (id) => (id === gpus ? `export default ${JSON.stringify(await readGpus(presets))}` : undefined),
+    async generateBundle() {
+      // One look at the models is enough for all outputs; workers are bundled on their own, without this plugin.
+      for (const [fileName, source] of await siteFiles(presets, core)) this.emitFile({ type: 'asset', fileName, source });
+    },
+    configureServer(server) {
+      let files: Promise<Map<string, string>> | undefined;
+      server.middlewares.use(async (request, response, next) => {
+        const path = decodeURIComponent((request.url ?? '').replace(/[?#].*$/, '')).slice(1);
+        if (!path.startsWith('presets/')) return next();
+        files ??= siteFiles(presets, core);
+        const text = (await files).get(path);
+        response.statusCode = text === undefined ? 404 : 200;
+        response.setHeader('Content-Type', 'application/json');
+        response.end(text);
+      });
+    },
+  };
+}
+
+async function readGpus(presets: string): Promise<{ id: string; name: string; unsupported: boolean }[]> {
+  const rows = JSON.parse(await readFile(join(presets, 'gpus.json'), 'utf8')) as GpuRow[];
+  // core/spec: older cards run other kernels, with other memory.
+  return rows.map(({ id, name, compute_capability }) => ({ id, name, unsupported: compute_capability < 80 }));
+}
+
+/** File name in the site → text. */
+async function siteFiles(presets: string, core: string): Promise<Map<string, string>> {
+  const folder = join(presets, 'models');
+  const estimate = await loadCore(core);
+  const files = new Map<string, string>();
+  const index: Preset[] = [];
+  for (const name of (await readdir(folder)).filter((file) => file.endsWith('.json')).sort()) {
+    const preset = readPreset(await readFile(join(folder, name), 'utf8'));
+    if (!preset) continue;
+    const entry = indexEntry(preset, estimate);
+    index.push(entry);
+    if (!entry.unsupported) files.set(`presets/models/${name}`, JSON.stringify({ id: preset.id, config: preset.config }));
+  }
+  return files.set('presets/index.json', JSON.stringify(index));
+}
+
+/** undefined: not strict JSON (Python writes Infinity into some config.json), so neither page nor core could read it. */
+function readPreset(text: string): PresetFile | undefined {
+  try {
+    return JSON.parse(text) as PresetFile;
+  } catch {
+    return undefined;
+  }
+}
+
+type Estimate = (spec: string) => Envelope;
+
+async function loadCore(core: string): Promise<Estimate> {
+  const glue = (await import(pathToFileURL(join(core, 'llmem.mjs')).href)) as typeof import('llmem-core');
+  const { estimate } = await glue.default({ wasmBinary: await readFile(join(core, 'llmem.wasm')) });
+  return (spec) => JSON.parse(estimate(spec)) as Envelope;
+}
+
+function indexEntry({ id, parameters, config }: PresetFile, estimate: Estimate): Preset {
+  // The shortest step there is: only whether there is an answer matters here.
+  const spec = { version: 1, model: { name: id, config }, training: { micro_batch: 1, sequence: 1 } };
+  const envelope = estimate(JSON.stringify(spec));
+  const known = { id, type: config.model_type ?? '', parameters };
+  return envelope.ok ? known : { ...known, unsupported: envelope.problems.map(({ message }) => message).join(' ') };
+}

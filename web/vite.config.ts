@@ -1,0 +1,35 @@
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vitest/config';
+import { siteData } from './tools/site-data.ts';
+
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+
+// What `cmake --workflow --preset wasm` makes; LLMEM_WASM names another folder that holds the same two files.
+const core = process.env.LLMEM_WASM ?? here('../build/wasm');
+
+export default defineConfig({
+  base: './', // any path of any host
+  publicDir: false,
+  plugins: [siteData({ presets: here('../presets'), core })],
+  resolve: {
+    alias: [
+      { find: /^llmem-core-binary(?=\?)/, replacement: `${core}/llmem.wasm` },
+      { find: 'llmem-core', replacement: `${core}/llmem.mjs` },
+    ],
+  },
+  oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+  worker: { format: 'es' },
+  build: {
+    target: 'es2022',
+    assetsInlineLimit: 0, // the Content-Security-Policy allows no data: scripts
+    modulePreload: { polyfill: false },
+    rollupOptions: {
+      input: { index: here('index.html'), embed: here('embed.html'), 'llmem-estimate': here('src/element.ts') },
+      output: {
+        // Other people's pages name this one file, so its name stays.
+        entryFileNames: (chunk) => (chunk.name === 'llmem-estimate' ? '[name].js' : 'assets/[name]-[hash].js'),
+      },
+    },
+  },
+  test: { include: ['src/**/*.test.ts', 'tools/**/*.test.ts'] },
+});
