@@ -24,14 +24,14 @@ export async function loadWasm() {
 
 /**
  * The spec as the page would send it: a preset's id becomes its name and config, for the door carries no presets.
- * Spliced as text: a trip through JavaScript's numbers would change what an odd spec says.
+ * The rest stays text: a trip through JavaScript's numbers would change what an odd spec says.
  */
 export function withInlineConfig(spec) {
   const asked = spec.match(/"model":\s*"([^"\\]+)"/);
   if (!asked) return spec;
   const file = `${root}presets/models/${asked[1].replaceAll('/', '__')}.json`;
   if (!existsSync(file)) return spec;
-  const config = readFileSync(file, 'utf8').replaceAll('\n', ' ');
+  const config = JSON.stringify(JSON.parse(readFileSync(file, 'utf8')).config);
   return spec.replace(asked[0], () => `"model": {"name": "${asked[1]}", "config": ${config}}`);
 }
 
