@@ -1,0 +1,30 @@
+#include "plan/rank.h"
+
+#include "tensor/autograd.h"
+
+namespace llmem {
+
+Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
+  Rank rank;
+  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const std::string& name, CausalLm::Kind kind, const Dims& sizes, Dtype dtype) {
+    const ModuleScope scope(device, module_of(name));
+    const OpScope op(device, "parameter");
+    const Tensor made = device.empty(sizes, dtype);
+    device.set_category(made->storage->allocation, Category::weights);
+    if (kind == CausalLm::Kind::parameter) require_grad(made);
+    return made;
+  });
+  rank.optimized = rank.model->parameters();
+  return rank;
+}
+
+Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture) {
+  switch (spec.data.kind) {
+    case DataKind::none: return whole_model(device, spec, architecture);
+    case DataKind::ddp: return distributed_data_parallel(device, spec, architecture);
+    case DataKind::fsdp2: return fully_sharded(device, spec, architecture);
+  }
+  return {};
+}
+
+}  // namespace llmem

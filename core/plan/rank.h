@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "model/causal_lm.h"
+#include "spec/spec.h"
+
+// What one rank holds, and what a parallel method adds around the step that every rank plays.
+namespace llmem {
+
+struct Rank {
+  std::unique_ptr<CausalLm> model;
+  std::vector<NamedTensor> optimized;  // what the optimizer updates, in order: whole parameters, or this rank's shards
+  UnitHooks hooks;
+  // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
+  std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
+  std::vector<std::function<void()>> after_backward;  // when the graph is through
+};
+
+// One GPU.
+Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture);
+
+// torch.nn.parallel.DistributedDataParallel
+Rank distributed_data_parallel(Device& device, const Spec& spec, const Architecture& architecture);
+
+// torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
+Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);
+
+Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture);
+
+}  // namespace llmem

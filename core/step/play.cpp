@@ -1,0 +1,92 @@
+#include "step/play.h"
+
+#include <string>
+
+#include "plan/rank.h"
+#include "step/adamw.h"
+#include "tensor/autograd.h"
+
+namespace llmem {
+
+namespace {
+
+// The loop that the vectors run, which holds what Hugging Face's Trainer holds: the batch lives through its backward, the outputs die
+// before the forward's point is read, the loss before the backward's.
+class TrainingLoop {
+ public:
+  TrainingLoop(Device& device, const Spec& spec, Rank& rank)
+      : device_(device), training_(spec.training), rank_(rank), optimizer_(device, rank.optimized, spec.training.optimizer) {}
+
+  void step(int number) {
+    prefix_ = "step" + std::to_string(number) + ".";
+    device_.begin_step();
+    for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
+    if (training_.max_grad_norm) {
+      phase("clip");
+      clip_gradients(device_, optimizer_.parameters());
+      done();
+    }
+    phase("optimizer");
+    optimizer_.step();
+    done();
+    phase("zero_grad");
+    optimizer_.zero_grad();
+    done();
+  }
+
+ private:
+  void micro_batch(std::int64_t a) {
+    const std::string number = std::to_string(a);
+    phase("forward" + number);
+    {
+      const ModuleScope scope(device_, "batch");
+      ids_ = device_.empty({training_.micro_batch, training_.sequence}, Dtype::int64);
+      labels_ = device_.empty(ids_.sizes(), Dtype::int64);
+    }
+    rank_.before_micro_batch(a + 1 == training_.accumulation);
+    Tensor loss;
+    {
+      const AutocastRegion autocast(device_, training_.autocast);
+      loss = rank_.model->loss(ids_, labels_, {training_.attention, training_.checkpointing == Checkpointing::full}, rank_.hooks);
+    }
+    done();
+    phase("backward" + number);
+    backward(loss, rank_.after_backward);
+    loss.reset();
+    done();
+  }
+
+  void phase(const std::string& name) {
+    phase_ = prefix_ + name;
+    device_.begin_phase(phase_);
+  }
+  void done() { device_.point(phase_); }
+
+  Device& device_;
+  const Training& training_;
+  Rank& rank_;
+  AdamW optimizer_;
+  Tensor ids_, labels_;
+  std::string prefix_, phase_;
+};
+
+}  // namespace
+
+Trace play(const Spec& spec, const Architecture& architecture) {
+  Trace trace;
+  std::size_t last_event = 0;
+  {
+    Device device({spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms}, trace);
+    device.begin_phase("loaded");
+    Rank rank = make_rank(device, spec, architecture);
+    device.point("loaded");
+    TrainingLoop loop(device, spec, rank);
+    for (int i = 0; i < steps_played; ++i) loop.step(i);
+    device.finish();
+    last_event = trace.events.size();
+  }
+  trace.events.resize(last_event);  // what dies with the process is not part of the history
+  return trace;
+}
+
+}  // namespace llmem

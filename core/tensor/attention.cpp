@@ -1,0 +1,147 @@
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+namespace llmem {
+
+namespace {
+
+// grad_input, and a product of its size while it is made (aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda)
+Tensor softmax(const Tensor& self) {
+  Recorder grad("softmax", {&self});
+  const Tensor result = self.device().empty(self.sizes(), self.dtype());
+  Saved result_ = grad.save_if(grad.recording(), result);
+  grad.attach(result);
+  grad.backward([result_ = std::move(result_)](Tensors&) {
+    const Tensor saved = result_.unpack();
+    const Tensor input_gradient = saved.device().empty(saved.sizes(), saved.dtype());
+    saved.device().scratch(saved->storage->bytes);
+    return Tensors{input_gradient};
+  });
+  return result;
+}
+
+// A fresh [B, S, heads, d] seen as [B, heads, S, d]: how the attention kernels lay out what they make.
+Tensor token_major(Device& device, const Dims& sizes, Dtype dtype) {
+  const Tensor made = device.empty({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype);
+  const Tensor seen = detach(made);
+  std::swap(seen->layout.sizes[1], seen->layout.sizes[2]);
+  std::swap(seen->layout.strides[1], seen->layout.strides[2]);
+  return seen;
+}
+
+// torch.empty_like of what the kernel sees: query, key or value with tokens before heads.
+Tensor like_input(const Tensor& input) { return input.device().empty_strided({input.sizes(), strides_like(input.layout())}, input.dtype()); }
+
+Tensors saved_inputs(const Saved& key, const Saved& query, const Saved& value) { return {key.unpack(), query.unpack(), value.unpack()}; }
+
+// aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd: dq, dk, dv; softmax_d [B, H, S'] and the fp32 accumulator of dq
+// [B, S', H, d'], S' = S rounded up to 128, d' = d rounded up to 32; with fewer key heads also dk, dv of every query head.
+Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Device& device = query.device();
+  const std::int64_t rows = query.size(0), heads = query.size(1), sequence = divide_up(query.size(2), 128) * 128, d = query.size(3);
+  const Tensor dq = like_input(query), dk = like_input(key), dv = like_input(value);
+  const Tensor softmax_d = device.empty({rows, heads, sequence}, Dtype::float32);
+  const Tensor dq_accumulator = device.empty({rows, sequence, heads, divide_up(d, 32) * 32}, Dtype::float32);
+  if (key.size(1) != heads) {
+    const Dims expanded{rows, query.size(2), heads, d};
+    const Tensor dk_expanded = device.empty(expanded, key.dtype()), dv_expanded = device.empty(expanded, value.dtype());
+  }
+  return {dq, dk, dv};
+}
+
+// Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
+// tensor that is not used (flash_api.cpp, mha_fwd).
+Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Recorder grad("flash_attention", {&query, &key, &value});
+  Device& device = query.device();
+  Saved key_ = grad.save_if(grad.recording(), key);
+  Saved query_ = grad.save_if(grad.recording(), query);
+  Saved value_ = grad.save_if(grad.recording(), value);
+  const Tensor result = token_major(device, query.sizes(), query.dtype());
+  const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
+  const Tensor rng_state = device.empty({2}, Dtype::int64), unused = device.empty({1}, Dtype::int64);
+  Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
+  Saved result_ = grad.save_if(grad.recording(), result);
+  Saved rng_ = grad.save_if(grad.recording(), rng_state);
+  Saved unused_ = grad.save_if(grad.recording(), unused);
+  grad.attach(result);
+  grad.backward([key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_), logsumexp_ = std::move(logsumexp_),
+                 result_ = std::move(result_), rng_ = std::move(rng_), unused_ = std::move(unused_)](Tensors&) {
+    const Tensors in = saved_inputs(key_, query_, value_);
+    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), rng_.unpack(), unused_.unpack()};
+    return flash_backward(in[1], in[0], in[2]);
+  });
+  return result;
+}
+
+// Floats that the memory-efficient backward kernel wants for partial query gradients, of one head of one row
+// (aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h, workspace_elements_gq: per block of queries and
+// columns a buffer and four counters). Block shapes per head size from the kernels that are built (kernels/cutlassB.h), as measured
+// with the real kernel selection at d = 32 … 256 in fp32.
+std::int64_t efficient_workspace(std::int64_t sequence, std::int64_t d, Dtype dtype) {
+  const std::int64_t block_queries = d <= 64 ? 64 : 128;
+  const std::int64_t block_columns = d <= 64 || dtype == Dtype::float32 ? 64 : 128;
+  return divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
+}
+
+// aten/src/ATen/native/transformers/cuda/attention_backward.cu, _efficient_attention_backward: dq, dk, dv (and expanded dk, dv where there are
+// fewer key heads), delta = (grad * out).sum(-1) made over an fp32 product, then the workspace.
+Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Device& device = query.device();
+  const std::int64_t rows = query.size(0), heads = query.size(1), sequence = query.size(2), d = query.size(3);
+  const auto heads_major = [&](const Tensor& input) { return token_major(device, input.sizes(), input.dtype()); };
+  const Tensor dq = heads_major(query), dk = heads_major(key), dv = heads_major(value);
+  Tensor dk_expanded, dv_expanded;
+  if (key.size(1) != heads) {
+    dk_expanded = device.empty({rows, sequence, heads, d}, key.dtype());
+    dv_expanded = device.empty({rows, sequence, heads, d}, value.dtype());
+  }
+  Tensor delta;
+  if (query.dtype() == Dtype::float32) {
+    const Tensor product = device.empty(query.sizes(), Dtype::float32);
+    const Tensor sum = device.empty({rows, sequence, heads}, Dtype::float32);
+    delta = device.empty({rows, heads, sequence}, Dtype::float32);
+  } else {
+    delta = device.empty({rows, heads, sequence}, Dtype::float32);
+  }
+  device.scratch(Bytes{4 * rows * heads * efficient_workspace(sequence, d, query.dtype())});
+  return {dq, dk, dv};
+}
+
+// The memory-efficient kernel keeps q, k, v, the output, its log-sum-exp (fp32, S rounded up to 32) and the generator's seed and offset.
+Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Recorder grad("efficient_attention", {&query, &key, &value});
+  Device& device = query.device();
+  Saved key_ = grad.save_if(grad.recording(), key);
+  Saved query_ = grad.save_if(grad.recording(), query);
+  Saved value_ = grad.save_if(grad.recording(), value);
+  const Tensor seed = device.empty({1}, Dtype::int64), offset = device.empty({1}, Dtype::int64);
+  const Tensor result = token_major(device, query.sizes(), query.dtype());
+  const Tensor logsumexp = device.empty({query.size(0), query.size(1), divide_up(query.size(2), 32) * 32}, Dtype::float32);
+  Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
+  Saved result_ = grad.save_if(grad.recording(), result);
+  Saved offset_ = grad.save_if(grad.recording(), offset);
+  Saved seed_ = grad.save_if(grad.recording(), seed);
+  grad.attach(result);
+  grad.backward([key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_), logsumexp_ = std::move(logsumexp_),
+                 result_ = std::move(result_), offset_ = std::move(offset_), seed_ = std::move(seed_)](Tensors&) {
+    const Tensors in = saved_inputs(key_, query_, value_);
+    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_.unpack(), seed_.unpack()};
+    return efficient_backward(in[1], in[0], in[2]);
+  });
+  return result;
+}
+
+}  // namespace
+
+Tensor softmax_float(const Tensor& self) { return softmax(to(self, Dtype::float32)); }
+
+// aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash attention takes half precision only.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Tensor v = autocast(value);
+  const Tensor k = autocast(key);
+  const Tensor q = autocast(query);
+  return q.dtype() == Dtype::float32 ? efficient(q, k, v) : flash(q, k, v);
+}
+
+}  // namespace llmem

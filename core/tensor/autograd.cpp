@@ -1,0 +1,290 @@
+#include "tensor/autograd.h"
+
+#include <algorithm>
+
+#include "tensor/ops.h"
+
+namespace llmem {
+
+// What one checkpointed call saved for backward, by number, and how to compute it again
+// (torch/utils/checkpoint.py, _CheckpointFrame, _checkpoint_hook and _recomputation_hook).
+class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
+ public:
+  CheckpointFrame(Device& device, std::function<Tensor()> function)
+      : device_(device), function_(std::move(function)), autocast_(device.autocast), module_(device.module()) {}
+
+  Tensor run() {
+    const With mode(device_.saving_frame, shared_from_this());
+    return function_();
+  }
+
+  bool recomputing() const { return recomputing_; }
+  int number_saved() { return saved_++; }
+
+  void keep_recomputed(Tensor alias) {
+    recomputed_.push_back(std::move(alias));
+    if (static_cast<int>(recomputed_.size()) == saved_) device_.stopped = true;
+  }
+
+  Tensor take(int index) {
+    if (recomputed_.empty()) recompute();
+    return std::exchange(recomputed_[static_cast<std::size_t>(index)], Tensor());
+  }
+
+ private:
+  void recompute() {
+    const With saving(device_.saving_frame, shared_from_this());
+    const With grad(device_.grad_enabled, true);
+    const std::uint32_t module = device_.module();
+    const std::uint16_t op = device_.op();
+    device_.set_module(module_);
+    recomputing_ = true;
+    {
+      const AutocastRegion autocast(device_, autocast_);
+      function_();
+    }
+    recomputing_ = device_.stopped = false;
+    device_.set_module(module);
+    device_.set_op(op);
+  }
+
+  Device& device_;
+  std::function<Tensor()> function_;
+  std::optional<Dtype> autocast_;
+  std::uint32_t module_;
+  int saved_ = 0;
+  bool recomputing_ = false;
+  Tensors recomputed_;
+};
+
+Tensor checkpoint(Device& device, std::function<Tensor()> function) {
+  return std::make_shared<CheckpointFrame>(device, std::move(function))->run();
+}
+
+Tensor detach(const Tensor& tensor) {
+  Ref<TensorImpl> alias = make_ref<TensorImpl>();
+  alias->storage = tensor->storage;
+  alias->layout = tensor->layout;
+  alias->dtype = tensor->dtype;
+  return Tensor(std::move(alias));
+}
+
+Saved::Saved(const Tensor& tensor) {
+  Device& device = tensor.device();
+  if (device.stopped) return;
+  CheckpointFrame* frame = device.saving_frame.get();
+  if (frame && !frame->recomputing()) {
+    frame_ = device.saving_frame;
+    index_ = frame->number_saved();
+    return;
+  }
+  alias_ = detach(tensor);
+  device.mark_saved(tensor->storage->allocation);
+  if (frame) frame->keep_recomputed(alias_);
+}
+
+Tensor Saved::unpack() const { return frame_ ? frame_->take(index_) : alias_; }
+
+void destroy(Node* node) {
+  // A graph is as deep as the model is long: its nodes are taken apart one by one, not by recursion.
+  std::vector<Edge> pending = std::move(node->next);
+  delete node;
+  while (!pending.empty()) {
+    const Ref<Node> next = std::move(pending.back().node);
+    pending.pop_back();
+    if (!next || next->references > 1) continue;
+    std::move(next->next.begin(), next->next.end(), std::back_inserter(pending));
+    next->next.clear();
+  }
+}
+
+bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->requires_grad(); });
+}
+
+Edge gradient_edge(const Tensor& tensor) {
+  if (!tensor.requires_grad()) return {};
+  if (tensor->grad_fn) return {tensor->grad_fn, tensor->output_index};
+  return {tensor->accumulator, 0};
+}
+
+Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) {
+  device_ = &(*inputs.begin())->device();
+  outer_op_ = device_->op();
+  device_->set_op(device_->op_named(op));
+  if (!device_->grad_enabled || device_->stopped || !any_requires_grad(inputs)) return;
+  node_ = make_ref<Node>();
+  node_->sequence = device_->next_sequence++;
+  node_->op = device_->op();
+  node_->module = device_->module();
+  node_->next.reserve(inputs.size());
+  for (const Tensor* input : inputs) node_->next.push_back(*input ? gradient_edge(*input) : Edge{});
+}
+
+Recorder::~Recorder() { device_->set_op(outer_op_); }
+
+void Recorder::attach(const Tensor& result) {
+  if (!node_) return;
+  result->grad_fn = node_;
+  result->output_index = static_cast<int>(node_->outputs.size());
+  node_->outputs.push_back({result.sizes(), result.dtype()});
+}
+
+void Recorder::backward(BackwardFunction function) {
+  if (node_) node_->backward = std::move(function);
+}
+
+namespace {
+
+// torch/csrc/autograd/functions/accumulate_grad.h, accumulateGrad: the first gradient becomes .grad itself when nobody else
+// holds it and it lies in memory as the parameter does; later ones are added in place.
+void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
+  Device& device = leaf.storage->device;
+  if (leaf.grad) return;
+  const bool stolen = gradient->references == 1 && gradient.strides() == leaf.layout.strides;
+  const Tensor kept = stolen ? detach(gradient) : clone(gradient);
+  device.set_category(kept->storage->allocation, Category::gradients);
+  leaf.grad = kept.impl();
+}
+
+}  // namespace
+
+void require_grad(const Tensor& tensor) {
+  tensor->requires_grad = true;
+  tensor->accumulator = make_ref<Node>();
+  Node& node = *tensor->accumulator;
+  node.sequence = Node::first_of_all;
+  node.op = tensor.device().op_named("accumulate_grad");
+  node.module = tensor.device().module();
+  node.outputs.push_back({tensor.sizes(), tensor.dtype()});
+  node.keeps_function = true;
+  node.backward = [leaf = tensor.get()](Tensors& gradients) {
+    accumulate_grad(*leaf, std::move(gradients[0]));
+    return Tensors();
+  };
+}
+
+namespace {
+
+// torch/csrc/autograd/input_buffer.cpp, accumulate: into the old gradient only where nothing else can see it.
+void add_gradient(Tensor& held, Tensor gradient) {
+  if (!held) {
+    held = std::move(gradient);
+    return;
+  }
+  const bool in_place = held->references == 1 && held->storage->references == 1 && is_non_overlapping_and_dense(held.layout());
+  if (!in_place) held = add(held, gradient);
+}
+
+// torch/csrc/autograd/engine.cpp, validate_outputs: summed over what had been broadcast, cast to what the forward had.
+void validate(const Node& node, Tensors& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Edge& edge = node.next[i];
+    if (!edge.node || !outputs[i]) continue;
+    const Node::Output& wanted = edge.node->outputs[static_cast<std::size_t>(edge.input)];
+    if (!(outputs[i].sizes() == wanted.sizes)) outputs[i] = sum_to(outputs[i], wanted.sizes);
+    if (outputs[i].dtype() != wanted.dtype) outputs[i] = to(outputs[i], wanted.dtype);
+  }
+}
+
+class Engine {
+ public:
+  Engine(Device& device, std::uint64_t pass) : device_(device), pass_(pass) {}
+
+  void run(const Tensor& root, Tensor gradient) {
+    count_dependencies(root->grad_fn.get());
+    root->grad_fn->gradients.resize(root->grad_fn->outputs.size());
+    root->grad_fn->gradients[static_cast<std::size_t>(root->output_index)] = std::move(gradient);
+    push(root->grad_fn.get());
+    while (!ready_.empty()) evaluate(*pop());
+  }
+
+ private:
+  void count_dependencies(Node* root) {
+    std::vector<Node*> pending{root};
+    visit(*root);
+    while (!pending.empty()) {
+      const Node* node = pending.back();
+      pending.pop_back();
+      for (const Edge& edge : node->next) {
+        if (!edge.node) continue;
+        if (visit(*edge.node)) pending.push_back(edge.node.get());
+        ++edge.node->dependencies;
+      }
+    }
+  }
+
+  bool visit(Node& node) {
+    if (node.pass == pass_) return false;
+    node.pass = pass_;
+    node.dependencies = 0;
+    return true;
+  }
+
+  struct Ready {
+    Node* node;
+    std::uint64_t order;
+    bool operator<(const Ready& other) const {
+      if (node->sequence != other.node->sequence) return node->sequence < other.node->sequence;
+      return order > other.order;
+    }
+  };
+
+  void push(Node* node) {
+    ready_.push_back({node, pushed_++});
+    std::push_heap(ready_.begin(), ready_.end());
+  }
+
+  Node* pop() {
+    std::pop_heap(ready_.begin(), ready_.end());
+    Node* node = ready_.back().node;
+    ready_.pop_back();
+    return node;
+  }
+
+  void evaluate(Node& node) {
+    device_.set_module(node.module);
+    device_.set_op(node.op);
+    if (node.pre_hook) node.pre_hook();
+    Tensors outputs;
+    {
+      Tensors inputs = std::move(node.gradients);
+      node.gradients.clear();
+      outputs = node.backward(inputs);
+      validate(node, outputs);
+    }
+    if (node.post_hook) node.post_hook();
+    if (!node.keeps_function) node.backward = nullptr;
+    for (std::size_t i = 0; i < outputs.size(); ++i) send(node.next[i], std::move(outputs[i]));
+  }
+
+  void send(const Edge& edge, Tensor gradient) {
+    if (!edge.node) return;
+    Node& next = *edge.node;
+    if (next.gradients.empty()) next.gradients.resize(next.outputs.size());
+    if (gradient) add_gradient(next.gradients[static_cast<std::size_t>(edge.input)], std::move(gradient));
+    if (--next.dependencies == 0) push(&next);
+  }
+
+  Device& device_;
+  std::uint64_t pass_;
+  std::uint64_t pushed_ = 0;
+  std::vector<Ready> ready_;
+};
+
+}  // namespace
+
+void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks) {
+  Device& device = loss.device();
+  const Tensor ones = device.empty(loss.sizes(), loss.dtype());
+  {
+    const With thread(device.thread, Thread::autograd);
+    const With grad(device.grad_enabled, false);
+    Engine(device, ++device.backward_passes).run(loss, ones);
+    for (const auto& callback : callbacks) callback();
+  }
+  device.set_module(0);
+  device.set_op(0);
+}
+
+}  // namespace llmem

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+// The autograd graph and its engine (torch/csrc/autograd), as far as memory can tell.
+namespace llmem {
+
+class CheckpointFrame;
+
+// A tensor kept for backward (torch/csrc/autograd/saved_variable.cpp). Under checkpointing it keeps only its number in the
+// frame that will compute it again.
+class Saved {
+ public:
+  Saved() = default;
+  explicit Saved(const Tensor& tensor);
+  explicit operator bool() const { return static_cast<bool>(alias_) || frame_; }
+  Tensor unpack() const;
+
+ private:
+  Tensor alias_;                             // shares the memory, not the place in the graph
+  std::shared_ptr<CheckpointFrame> frame_;
+  int index_ = 0;
+};
+
+// The same memory under a new tensor without history (Tensor.detach(), tensor_data()).
+Tensor detach(const Tensor& tensor);
+
+struct Edge {
+  Ref<Node> node;
+  int input = 0;
+};
+
+// From the gradients of an op's outputs to those of its inputs, one an edge; an undefined tensor is no gradient.
+using BackwardFunction = std::function<Tensors(Tensors& gradients)>;
+
+struct Node {
+  static constexpr std::uint64_t first_of_all = std::numeric_limits<std::uint64_t>::max();
+
+  int references = 0;
+  std::uint64_t sequence = 0;        // later nodes run first
+  std::uint16_t op = 0;
+  std::uint32_t module = 0;
+  std::vector<Edge> next;
+  struct Output {                    // what the forward op made: gradients are brought to its shape and dtype
+    Dims sizes;
+    Dtype dtype = Dtype::float32;
+  };
+  std::vector<Output> outputs;
+  BackwardFunction backward;         // holds what was saved; dropped as soon as it ran
+  std::function<void()> pre_hook;    // before backward, with the gradients in hand
+  std::function<void()> post_hook;   // after an AccumulateGrad
+  bool keeps_function = false;       // AccumulateGrad serves every step
+
+  // Of the pass in progress.
+  std::uint64_t pass = 0;
+  int dependencies = 0;
+  Tensors gradients;
+};
+void destroy(Node* node);
+
+// Whether an op over these inputs goes on the graph.
+bool any_requires_grad(std::initializer_list<const Tensor*> inputs);
+
+// Puts an op on the graph while it computes. Usage, in the order in which PyTorch's generated code does things
+// (torch/csrc/autograd/generated/VariableType_*.cpp): construct; save inputs; compute; save outputs; attach.
+class Recorder {
+ public:
+  Recorder(const char* op, std::initializer_list<const Tensor*> inputs);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  bool recording() const { return static_cast<bool>(node_); }
+  // Whether input i will want a gradient.
+  bool needs(int i) const { return node_ && node_->next[static_cast<std::size_t>(i)].node; }
+  Saved save_if(bool needed, const Tensor& tensor) const { return needed ? Saved(tensor) : Saved(); }
+  // Makes `result` an output of the op. Call it in the order of the outputs.
+  void attach(const Tensor& result);
+  void backward(BackwardFunction function);
+
+ private:
+  Device* device_ = nullptr;
+  std::uint16_t outer_op_ = 0;
+  Ref<Node> node_;
+};
+
+Edge gradient_edge(const Tensor& tensor);
+
+// A parameter: a leaf that wants a gradient.
+void require_grad(const Tensor& tensor);
+
+// loss.backward(). `callbacks` run once the graph is through, as those that modules queue while backward runs
+// (Variable._execution_engine.queue_callback).
+void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks = {});
+
+// torch.utils.checkpoint.checkpoint(function, use_reentrant=False): runs `function` keeping none of what it saves for backward,
+// and again, up to the last tensor that backward needs, when backward first asks for one.
+// `function` must hold the tensors it reads: they are kept until the backward of what it computed is over.
+Tensor checkpoint(Device& device, std::function<Tensor()> function);
+
+// `with torch.autocast("cuda", dtype)`: casts of weights are kept until the outermost region ends.
+class AutocastRegion {
+ public:
+  AutocastRegion(Device& device, std::optional<Dtype> dtype) : device_(device), mode_(device.autocast, dtype) {
+    outermost_ = !device_.inside_autocast;
+    device_.inside_autocast = true;
+  }
+  ~AutocastRegion() {
+    if (!outermost_) return;
+    device_.inside_autocast = false;
+    device_.autocast_cache.clear();
+  }
+  AutocastRegion(const AutocastRegion&) = delete;
+  AutocastRegion& operator=(const AutocastRegion&) = delete;
+
+ private:
+  Device& device_;
+  With<std::optional<Dtype>> mode_;
+  bool outermost_ = false;
+};
+
+}  // namespace llmem

@@ -1,0 +1,104 @@
+#include "tensor/device.h"
+
+#include <utility>
+
+#include "tensor/autograd.h"
+
+namespace llmem {
+
+Device::Device(GpuKind gpu, Trace& trace) : gpu_(gpu), trace_(trace) {
+  modules_.push_back({0, "", Category::other_activations, {}});
+  trace_.ops.push_back("");
+}
+
+Tensor Device::empty(const Dims& sizes, Dtype dtype) { return empty_strided({sizes, contiguous_strides(sizes)}, dtype); }
+
+Tensor Device::empty_strided(const Layout& layout, Dtype dtype) {
+  Tensor tensor = unallocated(layout.sizes, dtype);
+  tensor->layout.strides = layout.strides;
+  tensor->storage->allocate();
+  return tensor;
+}
+
+Tensor Device::unallocated(const Dims& sizes, Dtype dtype) {
+  Ref<TensorImpl> impl = make_ref<TensorImpl>();
+  impl->storage = make_ref<Storage>(*this, size_of(dtype) * count_of(sizes));
+  impl->layout = {sizes, contiguous_strides(sizes)};
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+void Device::scratch(Bytes bytes) { record_free(record_allocation(bytes)); }
+
+std::int32_t Device::record_allocation(Bytes bytes) {
+  // An empty tensor asks the allocator for nothing.
+  if (stopped || bytes.count == 0) return -1;
+  const auto id = static_cast<std::int32_t>(trace_.allocations.size());
+  const auto phase = static_cast<std::uint32_t>(trace_.phases.size() - 1);
+  trace_.allocations.push_back({bytes, Category::temporaries, stream, op_, module_, phase});
+  trace_.events.push_back(id);
+  return id;
+}
+
+void Device::record_free(std::int32_t allocation) {
+  if (allocation >= 0) trace_.events.push_back(~allocation);
+}
+
+void Device::set_category(std::int32_t allocation, Category category) {
+  if (allocation >= 0) trace_.allocations[static_cast<std::size_t>(allocation)].category = category;
+}
+
+void Device::mark_saved(std::int32_t allocation) {
+  if (allocation < 0) return;
+  Allocation& made = trace_.allocations[static_cast<std::size_t>(allocation)];
+  if (made.category == Category::temporaries) made.category = modules_[made.module].activations;
+}
+
+void Device::use_cublas() {
+  const auto index = static_cast<std::size_t>(thread);
+  if (stopped || (index < cublas_workspaces_.size() && cublas_workspaces_[index])) return;
+  if (cublas_workspaces_.size() <= index) cublas_workspaces_.resize(index + 1);
+  // ":4096:2:16:8" in KiB; Hopper and Blackwell 32 MiB.
+  const bool large = gpu_.compute_capability / 10 == 9 || gpu_.compute_capability / 10 == 10 || gpu_.compute_capability / 10 == 12;
+  const Bytes size = large ? 32_MiB : 4096_KiB * 2 + 16_KiB * 8;
+  cublas_workspaces_[index] = empty({size.count}, Dtype::uint8);
+  set_category(cublas_workspaces_[index]->storage->allocation, Category::workspaces);
+}
+
+void Device::point(std::string at) { trace_.points.push_back({std::move(at), trace_.events.size()}); }
+void Device::begin_step() { trace_.peak_resets.push_back(trace_.events.size()); }
+void Device::begin_phase(std::string name) { trace_.phases.push_back(std::move(name)); }
+
+std::uint32_t Device::enter_module(std::string_view name, std::optional<Category> activations) {
+  Module& outer = modules_[module_];
+  for (std::size_t i = 0; i < outer.children.size(); ++i) {
+    const std::size_t at = (outer.next_child + i) % outer.children.size();
+    if (modules_[outer.children[at]].name != name) continue;
+    outer.next_child = at + 1;
+    return outer.children[at];
+  }
+  const auto id = static_cast<std::uint32_t>(modules_.size());
+  outer.children.push_back(id);
+  const Category inherited = outer.activations;
+  modules_.push_back({module_, std::string(name), activations.value_or(inherited), {}});
+  return id;
+}
+
+std::uint16_t Device::op_named(const char* literal) {
+  const auto [found, added] = ops_.try_emplace(literal, static_cast<std::uint16_t>(trace_.ops.size()));
+  if (added) trace_.ops.emplace_back(literal);
+  return found->second;
+}
+
+std::string Device::path_of(std::uint32_t module) const {
+  if (module == 0) return "";
+  const Module& m = modules_[module];
+  const std::string parent = path_of(m.parent);
+  return parent.empty() ? m.name : parent + "." + m.name;
+}
+
+void Device::finish() {
+  for (std::uint32_t i = 0; i < modules_.size(); ++i) trace_.modules.push_back(path_of(i));
+}
+
+}  // namespace llmem

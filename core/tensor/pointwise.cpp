@@ -1,0 +1,172 @@
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+namespace llmem {
+
+namespace {
+
+// c10/core/ScalarType.cpp, promoteTypes, for the pairs that occur here: the wider float wins; bfloat16 with float16 is float32.
+Dtype promoted(Dtype a, Dtype b) {
+  if (a == b) return a;
+  if (!is_floating(a)) return b;
+  if (!is_floating(b)) return a;
+  if (a == Dtype::float64 || b == Dtype::float64) return Dtype::float64;
+  return Dtype::float32;
+}
+
+Tensor elementwise(const Tensor& a, const Tensor& b) {
+  const Dims sizes = broadcast(a.sizes(), b.sizes());
+  const Dims strides = elementwise_strides(sizes, {expanded_strides(a.layout(), sizes), expanded_strides(b.layout(), sizes)});
+  return a.device().empty_strided({sizes, strides}, promoted(a.dtype(), b.dtype()));
+}
+
+Tensor like(const Tensor& self, Dtype dtype) { return self.device().empty_strided({self.sizes(), strides_like(self.layout())}, dtype); }
+Tensor like(const Tensor& self) { return like(self, self.dtype()); }
+
+}  // namespace
+
+// other: grad * self; self: grad * other
+Tensor mul(const Tensor& self, const Tensor& other) {
+  Recorder grad("mul", {&self, &other});
+  Saved other_ = grad.save_if(grad.needs(0), other);
+  Saved self_ = grad.save_if(grad.needs(1), self);
+  const Tensor result = elementwise(self, other);
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_), other_ = std::move(other_)](Tensors& gradients) {
+    const Tensor saved_other = other_ ? other_.unpack() : Tensor();
+    const Tensor saved_self = self_ ? self_.unpack() : Tensor();
+    Tensors out(2);
+    if (saved_self) out[1] = elementwise(gradients[0], saved_self);
+    if (saved_other) out[0] = elementwise(gradients[0], saved_other);
+    return out;
+  });
+  return result;
+}
+
+Tensor add(const Tensor& self, const Tensor& other) {
+  Recorder grad("add", {&self, &other});
+  const Tensor result = elementwise(self, other);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{gradients[0], gradients[0]}; });
+  return result;
+}
+
+Tensor mul_scalar(const Tensor& self) {
+  Recorder grad("mul", {&self});
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{like(gradients[0])}; });
+  return result;
+}
+
+Tensor add_scalar(const Tensor& self) {
+  Recorder grad("add", {&self});
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{gradients[0]}; });
+  return result;
+}
+
+Tensor neg(const Tensor& self) {
+  Recorder grad("neg", {&self});
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{like(gradients[0])}; });
+  return result;
+}
+
+// torch/csrc/autograd/FunctionsManual.cpp, pow_backward: grad * (2 * self.pow(1))
+Tensor square(const Tensor& self) {
+  Recorder grad("pow", {&self});
+  Saved self_ = grad.save_if(grad.recording(), self);
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_)](Tensors& gradients) {
+    const Tensor saved = self_.unpack();
+    const Tensor power = like(saved);
+    const Tensor twice = like(power);
+    return Tensors{elementwise(gradients[0], twice)};
+  });
+  return result;
+}
+
+// -0.5 * grad * result.pow(3)
+Tensor rsqrt(const Tensor& self) {
+  Recorder grad("rsqrt", {&self});
+  const Tensor result = like(self);
+  Saved result_ = grad.save_if(grad.recording(), result);
+  grad.attach(result);
+  grad.backward([result_ = std::move(result_)](Tensors& gradients) {
+    const Tensor saved = result_.unpack();
+    const Tensor halved = like(gradients[0]);
+    const Tensor cubed = like(saved);
+    return Tensors{elementwise(halved, cubed)};
+  });
+  return result;
+}
+
+// silu_backward(grad, self)
+Tensor silu(const Tensor& self) {
+  Recorder grad("silu", {&self});
+  Saved self_ = grad.save_if(grad.recording(), self);
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_)](Tensors& gradients) {
+    const Tensor saved = self_.unpack();
+    return Tensors{elementwise(gradients[0], saved)};
+  });
+  return result;
+}
+
+// grad.to(self's dtype)
+Tensor to(const Tensor& self, Dtype dtype) {
+  if (self.dtype() == dtype) return self;
+  Recorder grad("to", {&self});
+  const Tensor result = like(self, dtype);
+  grad.attach(result);
+  grad.backward([dtype = self.dtype()](Tensors& gradients) { return Tensors{to(gradients[0], dtype)}; });
+  return result;
+}
+
+Tensor clone(const Tensor& self) {
+  Recorder grad("clone", {&self});
+  const Tensor result = like(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{gradients[0]}; });
+  return result;
+}
+
+Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype) {
+  Device& device = self.device();
+  const With no_grad(device.grad_enabled, false);
+  const Recorder name(op, {&self});
+  return like(self, dtype);
+}
+
+// torch/csrc/autograd/FunctionsManual.cpp, cat_tensors_backward: narrowed views of the gradient
+Tensor cat(const Tensors& parts, int d) {
+  Recorder grad("cat", {&parts[0], &parts[1]});
+  Dims sizes = parts[0].sizes();
+  sizes[d] += parts[1].sizes()[d];
+  const Tensor result = parts[0].device().empty(sizes, promoted(parts[0].dtype(), parts[1].dtype()));
+  grad.attach(result);
+  grad.backward([d, first = parts[0].sizes()[d], second = parts[1].sizes()[d]](Tensors& gradients) {
+    return Tensors{narrow(gradients[0], d, 0, first), narrow(gradients[0], d, first, second)};
+  });
+  return result;
+}
+
+// aten/src/ATen/autocast_mode.cpp, cached_cast: the cast of a leaf that wants a gradient is kept until the region ends.
+Tensor autocast(const Tensor& self) {
+  Device& device = self.device();
+  if (!device.autocast || !self || !is_floating(self.dtype()) || self.dtype() == *device.autocast) return self;
+  const bool cached = self->requires_grad && !self->grad_fn;
+  if (cached)
+    for (const Device::CachedCast& entry : device.autocast_cache)
+      if (entry.original == self.get()) return entry.cast;
+  const Tensor cast = to(self, *device.autocast);
+  if (cached) device.autocast_cache.push_back({self.get(), cast});
+  return cast;
+}
+
+}  // namespace llmem
