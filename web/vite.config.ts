@@ -26,10 +26,12 @@ export default defineConfig({
     rollupOptions: {
       input: { index: here('index.html'), embed: here('embed.html'), 'llmem-estimate': here('src/element.ts') },
       output: {
-        // Other people's pages name this one file, so its name stays.
+        // Other people's pages name this one file, so its name stays; it is a classic script, and keeps its names to itself.
         entryFileNames: (chunk) => (chunk.name === 'llmem-estimate' ? '[name].js' : 'assets/[name]-[hash].js'),
+        banner: (chunk) => (chunk.name === 'llmem-estimate' ? '(() => {' : ''),
+        footer: (chunk) => (chunk.name === 'llmem-estimate' ? '})();' : ''),
       },
     },
   },
-  test: { include: ['src/**/*.test.ts', 'tools/**/*.test.ts'] },
+  test: { include: ['test/*.test.ts'] },
 });

@@ -1,6 +1,8 @@
 // <llmem-estimate link="#v=1&…" theme="dark"></llmem-estimate>: an estimate in someone else's page, as tall as it needs to be.
-// One script, no dependencies; what it shows is embed.html from where this script lies.
+// One classic script (a module from another origin would need headers that plain file hosts do not send), no dependencies; what
+// it shows is embed.html from where this script lies.
 
+const here = (document.currentScript as HTMLScriptElement).src;
 const FIRST_HEIGHT = 420; // px, until the content says how tall it is
 
 class LlmemEstimate extends HTMLElement {
@@ -26,7 +28,7 @@ class LlmemEstimate extends HTMLElement {
   }
 
   #show(): void {
-    const source = new URL(/* @vite-ignore */ 'embed.html', import.meta.url); // beside this script
+    const source = new URL('embed.html', here);
     const theme = this.getAttribute('theme');
     if (theme) source.searchParams.set('theme', theme);
     source.hash = this.getAttribute('link') ?? '';

@@ -32,12 +32,12 @@ export function changeModel(model: Model): void {
   choice.value = { ...choice.value, model };
 }
 
-/** The method that the verdict is about: the best status, then the most to spare. */
-export const best = computed<Method | undefined>(() => {
-  const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
-  return reported()
-    .sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status) || (b.margin ?? -b.needed) - (a.margin ?? -a.needed))
-    .at(0)?.method;
+export const busy = computed(() => methods.some((method) => results.value[method].stale));
+
+/** The method that the verdict is about; while estimates are on their way, the last one: a verdict must not flicker. */
+export const best = signal<Method | undefined>(undefined);
+effect(() => {
+  if (!busy.value) best.value = bestOf(results.value);
 });
 
 /** The method whose details are open. */
@@ -46,11 +46,16 @@ export const selected = computed<Method>(() => {
   return data !== 'best' && !whyNot(data, choice.value.settings) ? data : (best.value ?? 'none');
 });
 
-function reported() {
-  return methods.flatMap((method) => {
-    const { answer } = results.value[method];
-    return answer?.kind === 'report' ? [{ method, ...answer.report.verdict }] : [];
-  });
+/** The best status, then the most to spare. */
+function bestOf(all: Record<Method, Result>): Method | undefined {
+  const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
+  return methods
+    .flatMap((method) => {
+      const { answer } = all[method];
+      return answer?.kind === 'report' ? [{ method, ...answer.report.verdict }] : [];
+    })
+    .sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status) || (b.margin ?? -b.needed) - (a.margin ?? -a.needed))
+    .at(0)?.method;
 }
 
 function emptyResults(): Record<Method, Result> {

@@ -17,7 +17,7 @@ export function Share() {
 
 function Snippets() {
   const frame = `<iframe src="${attribute(new URL(`embed.html${link.value}`, location.href).href)}" width="100%" height="420" title="LLMem estimate"></iframe>`;
-  const element = `<script type="module" src="${new URL('llmem-estimate.js', location.href).href}"></script>\n<llmem-estimate link="${attribute(link.value)}"></llmem-estimate>`;
+  const element = `<script src="${new URL('llmem-estimate.js', location.href).href}"></script>\n<llmem-estimate link="${attribute(link.value)}"></llmem-estimate>`;
   return (
     <div class="snippets">
       <Snippet label="A frame, no script needed" text={frame} />

@@ -31,7 +31,7 @@ export function Textures() {
           );
         })}
         <pattern id="overflow" width={7} height={7} patternUnits="userSpaceOnUse">
-          <path d="M-1 1l2 -2M0 7l7 -7M6 8l2 -2" stroke-width={2} />
+          <path d="M-1 1l2 -2M0 7l7 -7M6 8l2 -2" stroke-width={1.6} />
         </pattern>
       </defs>
     </svg>

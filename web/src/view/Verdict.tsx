@@ -1,10 +1,10 @@
 import { methods } from '../choice/methods';
-import { best, config, estimateAll, results } from '../store';
+import { best, busy, config, estimateAll, results } from '../store';
 
 /** The answer in one sentence. */
 export function Verdict() {
   return (
-    <section class="verdict" aria-live="polite" aria-atomic="true" aria-busy={methods.some((method) => results.value[method].stale)}>
+    <section class="verdict" aria-live="polite" aria-atomic="true" aria-busy={busy.value}>
       <Sentence />
     </section>
   );
@@ -23,7 +23,7 @@ function Sentence() {
       </>
     );
   }
-  if (methods.some((one) => results.value[one].stale) || config.value.state === 'loading') return <p class="waiting">Playing the step…</p>;
+  if (busy.value || config.value.state === 'loading') return <p class="waiting">Playing the step…</p>;
   const crashed = methods.map((one) => results.value[one].answer).find((one) => one?.kind === 'crashed');
   if (crashed?.kind === 'crashed') return <Crash message={crashed.message} />;
   return <p class="status-does_not_fit">There is no estimate for this: see what is wrong below.</p>;

@@ -1,0 +1,56 @@
+import { test as base, expect, type Page } from '@playwright/test';
+import { serve, type Site } from './site';
+
+interface Fixtures {
+  /** Complaints of the browser that a test provokes on purpose; all others fail it. */
+  tolerated: RegExp[];
+  guarded: void;
+}
+
+/** Every test runs the site below a path, and fails on a console error, a CSP violation or a request to any other host. */
+export const test = base.extend<Fixtures, { site: Site }>({
+  site: [
+    async ({}, use) => {
+      const site = await serve('/some/path/llmem/');
+      await use(site);
+      site.close();
+    },
+    { scope: 'worker' },
+  ],
+  tolerated: [[], { option: true }],
+  guarded: [
+    async ({ page, tolerated }, use) => {
+      const wrong: string[] = [];
+      const note = (text: string) => {
+        if (!tolerated.some((pattern) => pattern.test(text))) wrong.push(text);
+      };
+      page.on('console', (message) => {
+        if (['error', 'warning'].includes(message.type())) note(message.text());
+      });
+      page.on('pageerror', (error) => note(error.message));
+      page.on('request', (request) => {
+        if (!/^(http:\/\/127\.0\.0\.1:|data:|blob:)/.test(request.url())) note(`request to ${request.url()}`);
+      });
+      await use();
+      expect(wrong).toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+export { expect };
+
+export const verdict = (page: Page) => page.locator('.verdict p').first();
+export const bar = (page: Page, method: string | RegExp) => page.locator('button.bar').filter({ hasText: method });
+
+/** Opens the page, or a link to it, and waits for the answer. */
+export async function open(page: Page, site: Site, link = ''): Promise<void> {
+  await page.goto(site.root + link);
+  await settled(page);
+}
+
+/** Waits until what is shown is the answer to what is asked. */
+export async function settled(page: Page): Promise<void> {
+  await expect(page.locator('.verdict[aria-busy="false"]')).toBeVisible();
+  await expect(page.locator('.verdict .waiting')).toHaveCount(0);
+}
