@@ -167,6 +167,7 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   const Tensor inputs_embeds = embed();
   const Tensor position_ids = unsqueeze(add_scalar(device.empty({ids.size(1)}, Dtype::int64)), 0);
   LayerContext context;
+  context.position_ids = position_ids;
   context.attention = options.attention;
   context.attention_mask = options.attention == Attention::sdpa ? sdpa_causal_mask(position_ids, ids.size(0))
                                                                 : eager_causal_mask(position_ids, ids.size(0), inputs_embeds.dtype());

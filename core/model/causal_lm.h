@@ -20,7 +20,7 @@ struct ForwardOptions {
 // Context of one forward that every layer reads.
 struct LayerContext {
   RotaryEmbedding::Angles position_embeddings;
-  Tensor attention_mask;
+  Tensor attention_mask, position_ids;  // the positions are only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
 };
 

@@ -64,7 +64,7 @@ Tensor sum_to(const Tensor& self, const Dims& sizes) {
   const Tensor result = device.empty(sizes, self.dtype());
   // Only sums down the leading dimensions are long enough for several blocks to share a column.
   const std::int64_t columns = count_of(sizes);
-  const bool over_leading = sizes.size() < self.dim() && self.contiguous();
+  const bool over_leading = sizes.size() < self.dim() && self.strides().back() == 1 && is_non_overlapping_and_dense(self.layout());
   if (over_leading) {
     const auto [partial, semaphores] = column_sum_scratch(device.gpu(), self.numel() / columns, columns);
     const std::int32_t partial_sums = device.record_allocation(partial);
