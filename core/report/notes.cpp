@@ -1,0 +1,58 @@
+#include "report/notes.h"
+
+#include "report/words.h"
+
+namespace llmem {
+namespace {
+
+Note about_memory(const Spec& spec, const RankReport& rank) {
+  const Gpu& gpu = spec.cluster.gpu;
+  const std::string name = gpu.name.empty() ? "this GPU" : gpu.name;
+  if (spec.cluster.memory) return {"/cluster/memory", "PyTorch's allocator has " + with_gib(*spec.cluster.memory) + ", as given."};
+  if (!gpu.memory) return {"/cluster/memory", "How much memory " + name + " has is not known, so nothing can run out of it."};
+  return {"/cluster/memory", "Of the " + with_gib(*gpu.memory) + " that CUDA shows of " + name + ", PyTorch's allocator has what " +
+                                 with_gib(rank.outside.used) + " outside it leave. Nothing else runs on the GPU."};
+}
+
+Note about_outside(const RankReport& rank) {
+  std::string text = "Outside PyTorch's allocator: " + with_gib(rank.outside.used) + ", an estimate between " + gib(rank.outside.low) +
+                     " and " + with_gib(rank.outside.high) + " (";
+  for (std::size_t i = 0; i < rank.outside.what.size(); ++i) text += (i > 0 ? "; " : "") + std::string(rank.outside.what[i].name);
+  return {"/cluster/gpu", text + ")."};
+}
+
+Note about_ranks(const Spec& spec) {
+  std::string text =
+      "Rank " + std::to_string(spec.rank) + " was played, and the " + std::to_string(spec.data.degree) + " ranks hold and do the same";
+  if (spec.data.kind == DataKind::fsdp2) text += ", except that the last ranks hold less of what does not divide evenly";
+  return {"/parallel/rank", text + "."};
+}
+
+}  // namespace
+
+std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
+  std::vector<Note> notes = {
+      about_memory(played.spec, rank),
+      about_outside(rank),
+      {"/software", "PyTorch 2.14 and Transformers 5, eager mode, two training steps: the optimizer's states appear in the first."},
+      {"/training/sequence", "Every row has the full sequence length."}};
+  if (played.spec.data.degree > 1) notes.push_back(about_ranks(played.spec));
+  notes.insert(notes.end(), played.notes.begin(), played.notes.end());
+  return notes;
+}
+
+std::vector<Note> warnings_of(const Spec& spec, const RankReport& rank) {
+  std::vector<Note> notes;
+  if (rank.retries > 0 && !rank.out_of_memory)
+    notes.push_back({"/allocator", "The allocator gives its cache back to the GPU and asks again " + std::to_string(rank.retries) +
+                                       (rank.retries == 1 ? " time" : " times") +
+                                       ": each stops the GPU for a moment, and with a little less memory the run fails."});
+  // A tenth of what is used, unused: worth a setting that costs nothing.
+  const Bytes unused = rank.peak_reserved - rank.peak_allocated;
+  if (!spec.allocator.expandable_segments && unused.count > rank.peak_allocated.count / 10 && unused > 1024_MiB)
+    notes.push_back({"/allocator/expandable_segments", with_gib(unused) + " are reserved beyond the peak of what is allocated. "
+                                                                          "PYTORCH_ALLOC_CONF=expandable_segments:True lessens that."});
+  return notes;
+}
+
+}  // namespace llmem

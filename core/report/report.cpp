@@ -1,0 +1,141 @@
+#include "report/report.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "report/notes.h"
+#include "report/verdict.h"
+#include "report/words.h"
+
+namespace llmem {
+namespace {
+
+// The same steps on a device without a limit, and on the one that was asked for. The second is played only where the first would not
+// have gone by undisturbed.
+struct Runs {
+  Replay unlimited;
+  std::optional<Replay> limited;  // none: as unlimited
+  const Replay& on_device() const { return limited ? *limited : unlimited; }
+};
+
+Runs play_on_devices(const Trace& trace, AllocatorSettings settings, std::optional<Bytes> memory) {
+  settings.memory = std::nullopt;
+  Runs runs{replay(trace, settings), std::nullopt};
+  if (memory && runs.unlimited.peak_reserved > *memory) {
+    settings.memory = memory;
+    runs.limited = replay(trace, settings);
+  }
+  return runs;
+}
+
+std::vector<PointRow> points_of(const Trace& trace, const Replay& run) {
+  std::vector<PointRow> rows;
+  rows.reserve(run.points.size());
+  for (std::size_t i = 0; i < run.points.size(); ++i) rows.push_back({trace.points[i].at, run.points[i]});
+  return rows;
+}
+
+Peak peak_of(const Trace& trace, const Replay& run) {
+  Peak peak;
+  peak.event = run.peak_event;
+  for (const Point& point : trace.points)
+    if (point.event <= run.peak_event) peak.after = point.at;
+  if (run.peak_event < trace.events.size()) {
+    const Allocation& a = trace.allocations[allocation_of(trace.events[run.peak_event])];
+    peak.phase = trace.phases[a.phase];
+    peak.module = trace.modules[a.module];
+    peak.op = trace.ops[a.op];
+  }
+  return peak;
+}
+
+OutOfMemoryReport failure_of(const Trace& trace, const OutOfMemory& failure) {
+  OutOfMemoryReport out;
+  if (failure.last_point) out.after = trace.points[*failure.last_point].at;
+  out.tried = failure.tried;
+  out.allocated = failure.allocated;
+  out.reserved = failure.reserved;
+  const Allocation& a = trace.allocations[failure.allocation];
+  out.phase = trace.phases[a.phase];
+  out.what = what_in_words(trace, a);
+  return out;
+}
+
+// What the allocator holds without using it at the peak, and what it does not see.
+void add_rest(std::vector<LedgerEntry>& ledger, const Replay& run, const Outside& outside) {
+  LedgerEntry overhead{"allocator_overhead", run.peak_reserved - run.peak_allocated, {}};
+  if (const Bytes cached = run.reserved_at_peak - run.peak_allocated; cached.count > 0)
+    overhead.rows.push_back({"", "free blocks in segments", 1, cached});
+  if (const Bytes later = run.peak_reserved - run.reserved_at_peak; later.count > 0)
+    overhead.rows.push_back({"", "segments added at another moment", 1, later});
+  if (overhead.bytes.count > 0) ledger.push_back(std::move(overhead));
+  LedgerEntry rest{"outside", outside.used, {}};
+  for (const OutsideItem& item : outside.what) rest.rows.push_back({"", std::string(item.name), 1, item.used});
+  if (rest.bytes.count > 0) ledger.push_back(std::move(rest));
+}
+
+RankReport rank_report(const Played& played, const Runs& runs, Outside outside) {
+  const Trace& trace = played.trace;
+  const Replay& run = runs.unlimited;
+  RankReport rank;
+  for (std::int64_t r = 0; r < played.spec.data.degree; ++r) rank.ranks.push_back(r);
+  // A limit that the spec names is a device to be simulated; a GPU's own memory is what the need is held against.
+  rank.points = points_of(trace, played.spec.cluster.memory ? runs.on_device() : run);
+  rank.peak_allocated = run.peak_allocated;
+  rank.peak_reserved = run.peak_reserved;
+  rank.device_total = run.peak_reserved + outside.used;
+  rank.peak = peak_of(trace, run);
+  rank.ledger = ledger_after(trace, run.block_sizes, run.peak_event);
+  add_rest(rank.ledger, run, outside);
+  rank.outside = std::move(outside);
+  rank.retries = runs.on_device().retries;
+  if (const auto& failure = runs.on_device().out_of_memory) rank.out_of_memory = failure_of(trace, *failure);
+  return rank;
+}
+
+}  // namespace
+
+AllocatorSettings settings_of(const Spec& spec) {
+  AllocatorSettings settings;
+  settings.expandable_segments = spec.allocator.expandable_segments;
+  settings.max_split_size_mb = spec.allocator.max_split_size_mb;
+  return settings;
+}
+
+std::optional<Bytes> memory_for_allocator(const Spec& spec, const Outside& outside) {
+  if (spec.cluster.memory) return spec.cluster.memory;
+  if (!spec.cluster.gpu.memory) return std::nullopt;
+  return std::max(Bytes{0}, *spec.cluster.gpu.memory - outside.used);
+}
+
+Result<Report> report_on(const Played& played) {
+  const Spec& spec = played.spec;
+  const Architecture& architecture = played.architecture;
+  Report report;
+  report.model.name = spec.model.name;
+  report.model.type = architecture.model_type;
+  report.model.model_class = architecture.model_class;
+  report.model.layers = architecture.layers;
+  report.model.hidden_size = architecture.hidden_size;
+  report.model.vocab_size = architecture.vocab_size;
+  for (const Parameter& parameter : parameters_of(architecture)) report.parameters.total += parameter.count();
+  report.parameters.trainable = report.parameters.total;
+
+  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.data.degree);
+  const std::optional<Bytes> memory = memory_for_allocator(spec, outside);
+  const Runs runs = play_on_devices(played.trace, settings_of(spec), memory);
+  if (runs.unlimited.out_of_memory)
+    return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
+  report.ranks.push_back(rank_report(played, runs, std::move(outside)));
+  report.verdict = verdict_on(spec, report.ranks.front(), memory);
+  report.assumptions = assumptions_of(played, report.ranks.front());
+  report.warnings = warnings_of(spec, report.ranks.front());
+  return report;
+}
+
+std::string_view name_of(Status status) {
+  static constexpr std::string_view names[] = {"fits", "fits_barely", "fits_after_retry", "does_not_fit", "unknown"};
+  return names[static_cast<int>(status)];
+}
+
+}  // namespace llmem

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <optional>
+
+#include "report/report.h"
+
+namespace llmem {
+
+// `memory`: what the device has for the allocator, if it is known.
+Verdict verdict_on(const Spec& spec, const RankReport& rank, std::optional<Bytes> memory);
+
+}  // namespace llmem

@@ -1,0 +1,115 @@
+#include "report/json_writer.h"
+#include "report/report.h"
+
+// The JSON of core/report/README.md.
+namespace llmem {
+namespace {
+
+constexpr int version = 1;
+
+void write(JsonWriter& json, const Verdict& verdict) {
+  json.begin_object();
+  json.member("status", name_of(verdict.status)).member("sentence", verdict.sentence).member("rank", verdict.rank);
+  json.member("needed", verdict.needed).member("capacity", verdict.capacity).member("margin", verdict.margin);
+  json.end_object();
+}
+
+void write(JsonWriter& json, const PointRow& point) {
+  const Counters& c = point.counters;
+  json.begin_object().member("at", point.at).member("allocated", c.allocated).member("peak_allocated", c.peak_allocated);
+  json.member("reserved", c.reserved).member("peak_reserved", c.peak_reserved).end_object();
+}
+
+void write(JsonWriter& json, const OutsideItem& item) {
+  json.begin_object().member("name", item.name).member("low", item.low).member("high", item.high).member("used", item.used);
+  json.member("source", item.source).end_object();
+}
+
+void write(JsonWriter& json, const LedgerRow& row) {
+  json.begin_object().member("module", row.module).member("op", row.op).member("count", row.count).member("bytes", row.bytes).end_object();
+}
+
+template <class T>
+void write_list(JsonWriter& json, std::string_view name, const std::vector<T>& list);
+
+void write(JsonWriter& json, const LedgerEntry& entry) {
+  json.begin_object().member("category", entry.category).member("bytes", entry.bytes);
+  write_list(json, "rows", entry.rows);
+  json.end_object();
+}
+
+void write(JsonWriter& json, const Note& note) { json.begin_object().member("at", note.at).member("text", note.message).end_object(); }
+
+void write(JsonWriter& json, std::int64_t number) { json.value(number); }
+
+void write(JsonWriter& json, const Outside& outside) {
+  json.begin_object().member("low", outside.low).member("high", outside.high).member("used", outside.used);
+  write_list(json, "what", outside.what);
+  json.end_object();
+}
+
+void write(JsonWriter& json, const Peak& peak) {
+  json.begin_object().member("after", peak.after).member("phase", peak.phase).member("module", peak.module);
+  json.member("op", peak.op).member("event", peak.event).end_object();
+}
+
+void write(JsonWriter& json, const OutOfMemoryReport& failure) {
+  json.begin_object().member("after", failure.after).member("tried", failure.tried).member("allocated", failure.allocated);
+  json.member("reserved", failure.reserved).member("phase", failure.phase).member("what", failure.what).end_object();
+}
+
+void write(JsonWriter& json, const RankReport& rank) {
+  json.begin_object();
+  write_list(json, "ranks", rank.ranks);
+  json.member("stage", rank.stage);
+  write_list(json, "points", rank.points);
+  json.member("peak_allocated", rank.peak_allocated).member("peak_reserved", rank.peak_reserved);
+  json.key("outside");
+  write(json, rank.outside);
+  json.member("device_total", rank.device_total);
+  json.key("peak");
+  write(json, rank.peak);
+  write_list(json, "ledger", rank.ledger);
+  json.member("retries", rank.retries).key("out_of_memory");
+  if (rank.out_of_memory)
+    write(json, *rank.out_of_memory);
+  else
+    json.null();
+  json.end_object();
+}
+
+template <class T>
+void write_list(JsonWriter& json, std::string_view name, const std::vector<T>& list) {
+  json.key(name).begin_array();
+  for (const T& item : list) write(json, item);
+  json.end_array();
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  JsonWriter json;
+  json.reserve(16384);
+  json.begin_object().member("version", version);
+  json.key("model").begin_object().member("name", report.model.name).member("type", report.model.type);
+  json.member("class", report.model.model_class).member("layers", report.model.layers);
+  json.member("hidden_size", report.model.hidden_size).member("vocab_size", report.model.vocab_size).end_object();
+  json.key("parameters").begin_object().member("total", report.parameters.total);
+  json.member("trainable", report.parameters.trainable).end_object();
+  json.key("verdict");
+  write(json, report.verdict);
+  write_list(json, "ranks", report.ranks);
+  write_list(json, "assumptions", report.assumptions);
+  write_list(json, "warnings", report.warnings);
+  return json.end_object().take();
+}
+
+std::string problems_to_json(const Problems& problems) {
+  JsonWriter json;
+  json.begin_object().member("ok", false).key("problems").begin_array();
+  for (const Problem& problem : problems)
+    json.begin_object().member("at", problem.at).member("code", problem.code).member("message", problem.message).end_object();
+  return json.end_array().end_object().take();
+}
+
+}  // namespace llmem
