@@ -45,20 +45,25 @@ async function fetchJson(path: string): Promise<unknown> {
   return response.json();
 }
 
-/** The presets that a query means, best first: each word is a part of the id or the family, or a size such as "8b". */
+/**
+ * The presets that a query means: each of its words is a part of the id, or of the family, or a size such as "8b". Those whose id
+ * says it all come first, those that cannot be estimated last.
+ */
 export function search(presets: readonly Preset[], query: string): Preset[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const rank = (preset: Preset) => (preset.unsupported ? 1 : 0);
-  return presets.filter((preset) => words.every((word) => matches(preset, word))).sort((a, b) => rank(a) - rank(b));
+  const rank = (preset: Preset) => (preset.unsupported ? 2 : words.every((word) => named(preset, word)) ? 0 : 1);
+  return presets
+    .filter((preset) => words.every((word) => named(preset, word) || preset.type.toLowerCase().includes(word) || ofSize(preset, word)))
+    .sort((a, b) => rank(a) - rank(b));
 }
 
-function matches(preset: Preset, word: string): boolean {
-  return preset.id.toLowerCase().includes(word) || preset.type.toLowerCase().includes(word) || matchesSize(preset, word);
+function named({ id }: Preset, word: string): boolean {
+  return id.toLowerCase().includes(word);
 }
 
 const SIZE_TOLERANCE = 0.08; // models are named by round numbers: "8b" means 8.03 billion, "1b" is 1.24 billion by name alone
 
-function matchesSize({ parameters }: Preset, word: string): boolean {
+function ofSize({ parameters }: Preset, word: string): boolean {
   const size = /^(\d+(?:\.\d+)?)([mb])$/.exec(word);
   if (!size) return false;
   const asked = Number(size[1]) * (size[2] === 'b' ? 1e9 : 1e6);

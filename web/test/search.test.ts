@@ -23,7 +23,7 @@ it('puts what cannot be estimated last', () => {
 });
 
 it('writes numbers as the page shows them', () => {
-  expect([0, 512, 2 ** 30, 1.5 * 2 ** 40, 41.299 * 2 ** 30].map(gib)).toEqual(['0', '< 0.001', '1.00', '1,540', '41.3']);
+  expect([0, 512, 2 ** 30, 1.5 * 2 ** 40, 41.299 * 2 ** 30].map(gib)).toEqual(['0', '< 0.001', '1.00', '1,536', '41.3']);
   expect(exactBytes(1234567)).toBe('1,234,567 bytes');
   expect(parameterCount(8030261248)).toBe('8.03 B');
   expect(count(2048)).toBe('2,048');

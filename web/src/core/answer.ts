@@ -51,7 +51,7 @@ export interface Outside {
   low: number;
   high: number;
   used: number;
-  what: { name: string; low: number; high: number; source: string }[];
+  what: { name: string; low: number; high: number; used: number; source: string }[];
 }
 
 export interface OutOfMemory {
@@ -59,6 +59,7 @@ export interface OutOfMemory {
   tried: number;
   allocated: number;
   reserved: number;
+  phase: string;
   what: string;
 }
 

@@ -81,6 +81,7 @@ function Bar({ method }: { method: Method }) {
       class={`bar${result.stale ? ' stale' : ''}`}
       aria-pressed={selected.value === method}
       aria-label={spoken(method, report)}
+      aria-describedby={`assumed-${method}`}
       onClick={() => changeSettings({ data: method })}
     >
       <span class="bar-head">
@@ -88,7 +89,9 @@ function Bar({ method }: { method: Method }) {
         <Outcome report={report} />
       </span>
       <Segments report={report} />
-      <span class="quiet">{assumed(method, settings)}</span>
+      <span class="quiet" id={`assumed-${method}`}>
+        {assumed(method, settings)}
+      </span>
     </button>
   );
 }

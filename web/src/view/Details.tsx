@@ -1,10 +1,10 @@
 import { methodName } from '../choice/methods';
-import { decidingRank, type Note, type RankReport, type Report } from '../core/answer';
+import { decidingRank, type Note, type RankReport } from '../core/answer';
 import { best, choice, results, selected } from '../store';
 import { exactBytes, gib, pointName } from './format';
 import { Ledger } from './Ledger';
 import { Points } from './Points';
-import { Place } from './Problems';
+import { controlOf, Place } from './Problems';
 
 /** What is behind the chosen bar. */
 export function Details() {
@@ -17,11 +17,11 @@ export function Details() {
       <h2 id="details-title">{methodName(method, choice.value.settings)}, in detail</h2>
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
       <ThreeNumbers rank={rank} />
-      <Moment rank={rank} />
+      <Moment peak={rank.peak} />
       <Ledger rank={rank} />
       <Points rank={rank} />
+      <Notes title="Warnings" notes={answer.report.warnings} />
       <Notes title="Assumptions" notes={answer.report.assumptions} />
-      <Warnings report={answer.report} />
     </section>
   );
 }
@@ -53,37 +53,23 @@ function Number({ name, bytes, meaning }: { name: string; bytes: number; meaning
   );
 }
 
-function Moment({ rank }: { rank: RankReport }) {
-  const { peak, out_of_memory, retries } = rank;
+function Moment({ peak }: { peak: RankReport['peak'] }) {
   return (
-    <>
-      <p>
-        The peak comes in {lowerFirst(pointName(peak.phase))}
-        {peak.module && (
-          <>
-            , at <code>{peak.module}</code>
-          </>
-        )}
-        {peak.op && (
-          <>
-            {' '}
-            (<code>{peak.op}</code>)
-          </>
-        )}
-        .
-      </p>
-      {out_of_memory && (
-        <p class="status-does_not_fit">
-          It runs out of memory after {lowerFirst(pointName(out_of_memory.after))}, asking for{' '}
-          <span title={exactBytes(out_of_memory.tried)}>{gib(out_of_memory.tried)} GiB</span> more: {out_of_memory.what}.
-        </p>
+    <p>
+      The peak comes in {lowerFirst(pointName(peak.phase))}
+      {peak.module && (
+        <>
+          , at <code>{peak.module}</code>
+        </>
       )}
-      {retries > 0 && (
-        <p>
-          The allocator had to give its cache back to the device {retries === 1 ? 'once' : `${retries} times`}, which costs time.
-        </p>
+      {peak.op && (
+        <>
+          {' '}
+          (<code>{peak.op}</code>)
+        </>
       )}
-    </>
+      .
+    </p>
   );
 }
 
@@ -99,14 +85,10 @@ function Notes({ title, notes }: { title: string; notes: Note[] }) {
       <ul class="notes">
         {notes.map(({ at, text }) => (
           <li key={at + text}>
-            {text} <Place at={at} />
+            {text} {controlOf(at) && <Place at={at} />}
           </li>
         ))}
       </ul>
     </>
   );
-}
-
-function Warnings({ report }: { report: Report }) {
-  return <Notes title="Warnings" notes={report.warnings} />;
 }

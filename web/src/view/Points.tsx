@@ -10,7 +10,8 @@ const columns: readonly { key: Exclude<keyof Point, 'at'>; name: string }[] = [
 
 /** The counters of torch.cuda along the first two steps. */
 export function Points({ rank }: { rank: RankReport }) {
-  const most = Math.max(...rank.points.map((point) => point.peak_allocated));
+  const most = Math.max(...rank.points.map((point) => point.peak_reserved));
+  const peak = Math.max(...rank.points.map((point) => point.peak_allocated));
   return (
     <>
       <h3>Along the step</h3>
@@ -19,6 +20,7 @@ export function Points({ rank }: { rank: RankReport }) {
           <thead>
             <tr>
               <th scope="col">After, GiB</th>
+              <td class="gauge" />
               {columns.map(({ key, name }) => (
                 <th scope="col" class="number" key={key}>
                   {name}
@@ -30,9 +32,12 @@ export function Points({ rank }: { rank: RankReport }) {
             {rank.points.map((point) => (
               <tr key={point.at}>
                 <th scope="row">{pointName(point.at)}</th>
+                <td class="gauge">
+                  <Gauge point={point} most={most} />
+                </td>
                 {columns.map(({ key }) => (
                   <td
-                    class={key === 'peak_allocated' && point[key] === most ? 'number peak' : 'number'}
+                    class={key === 'peak_allocated' && point[key] === peak ? 'number peak' : 'number'}
                     key={key}
                     title={exactBytes(point[key])}
                   >
@@ -44,7 +49,19 @@ export function Points({ rank }: { rank: RankReport }) {
           </tbody>
         </table>
       </div>
-      <p class="quiet">Peaks are since the step began: torch.cuda.max_memory_allocated() and max_memory_reserved().</p>
+      <p class="quiet">The bar is what stays allocated, its frame what is reserved, the tick the peak since the step began (torch.cuda.max_memory_allocated()).</p>
     </>
+  );
+}
+
+/** What stays allocated as a bar, its peak as a tick, what is reserved as a frame. */
+function Gauge({ point, most }: { point: Point; most: number }) {
+  const percent = (bytes: number) => `${(100 * bytes) / most}%`;
+  return (
+    <svg width="100%" height={14} aria-hidden="true">
+      <rect class="reserved" x="0" y={3} width={percent(point.reserved)} height={8} />
+      <rect class="allocated" x="0" y={3} width={percent(point.allocated)} height={8} />
+      <line x1={percent(point.peak_allocated)} x2={percent(point.peak_allocated)} y1={0} y2={14} />
+    </svg>
   );
 }

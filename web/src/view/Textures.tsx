@@ -30,8 +30,8 @@ export function Textures() {
             </pattern>
           );
         })}
-        <pattern id="overflow" width={7} height={7} patternUnits="userSpaceOnUse">
-          <path d="M-1 1l2 -2M0 7l7 -7M6 8l2 -2" stroke-width={1.6} />
+        <pattern id="overflow" width={8} height={8} patternUnits="userSpaceOnUse">
+          <path d="M-1 1l2 -2M0 8l8 -8M7 9l2 -2" stroke-width={1.3} />
         </pattern>
       </defs>
     </svg>

@@ -16,9 +16,12 @@ function Sentence() {
   if (config.value.state === 'failed') return <p class="status-does_not_fit">{config.value.message}</p>;
   if (answer?.kind === 'report') {
     const { status, sentence } = answer.report.verdict;
+    // "It fails in the first optimizer step, …" reads better below.
+    const [answered, ...more] = sentence.split(/(?<=\.) (?=[A-Z])/);
     return (
       <>
-        <p class={`status-${status}`}>{sentence}</p>
+        <p class={`status-${status}`}>{answered}</p>
+        {more.length > 0 && <p>{more.join(' ')}</p>}
         <Others />
       </>
     );

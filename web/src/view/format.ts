@@ -6,7 +6,7 @@ const three = new Intl.NumberFormat('en', { minimumSignificantDigits: 3, maximum
 export function gib(bytes: number): string {
   const value = bytes / GIB;
   if (value !== 0 && Math.abs(value) < 0.001) return '< 0.001';
-  return value === 0 ? '0' : three.format(value);
+  return value === 0 ? '0' : value >= 1000 ? exact.format(Math.round(value)) : three.format(value);
 }
 
 export function exactBytes(bytes: number): string {
