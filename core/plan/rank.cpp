@@ -11,7 +11,10 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
     const OpScope op(device, "parameter");
     const Tensor made = device.empty(sizes, dtype);
     device.set_category(made->storage->allocation, Category::weights);
-    if (kind == CausalLm::Kind::parameter) require_grad(made);
+    if (kind == CausalLm::Kind::parameter)
+      require_grad(made);
+    else
+      rank.buffers.push_back(made);
     return made;
   });
   rank.optimized = rank.model->parameters();

@@ -12,6 +12,7 @@ namespace llmem {
 
 struct Rank {
   std::unique_ptr<CausalLm> model;
+  Tensors buffers;                     // of the model, in order
   std::vector<NamedTensor> optimized;  // what the optimizer updates, in order: whole parameters, or this rank's shards
   UnitHooks hooks;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
