@@ -34,6 +34,20 @@ std::string printable(std::string_view text, std::size_t bytes) {
   return out;
 }
 
+// Replaces each `word` outside of strings by as many bytes.
+void replace_outside_strings(std::string& text, std::string_view word, std::string_view by) {
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      inside = !inside;
+    } else if (inside && text[i] == '\\') {
+      ++i;
+    } else if (!inside && text.compare(i, word.size(), word) == 0) {
+      text.replace(i, word.size(), by);
+    }
+  }
+}
+
 // Builds the value as nlohmann's own handler does, and notices what that one does not tell.
 class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
  public:
@@ -101,6 +115,13 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
 }  // namespace
 
 Reading<Json> parse_json(std::string_view text, std::string_view at) {
+  std::string replaced;
+  if (text.find("Infinity") != text.npos || text.find("NaN") != text.npos) {
+    replaced = text;
+    replace_outside_strings(replaced, "Infinity", "1e308   ");
+    replace_outside_strings(replaced, "NaN", "0.0");
+    text = replaced;
+  }
   Reading<Json> reading;
   Handler handler(reading.value, text, at, reading.problems);
   if (!Json::sax_parse(text, &handler)) reading.value = nullptr;

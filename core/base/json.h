@@ -9,6 +9,7 @@
 // The one place that parses JSON: nlohmann's parser is a template, and each instance costs download size.
 namespace llmem {
 
+// Reads what Python's json reads: Infinity, -Infinity and NaN, which config.json files have, are taken for 1e308, -1e308 and 0.0.
 // Syntax errors (with line and column), keys given twice, and nesting so deep that walking it could exhaust the stack are problems;
 // `at` is the JSON pointer of the whole text in what the user sent.
 Reading<nlohmann::json> parse_json(std::string_view text, std::string_view at = "");
