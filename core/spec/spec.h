@@ -19,12 +19,12 @@ enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
 enum class DataKind : std::uint8_t { none, ddp, fsdp2 };
 
 struct Training {
-  Dtype weights = Dtype::bfloat16;          // what the parameters are held in
+  Dtype weights = Dtype::bfloat16;  // what the parameters are held in
   std::optional<Dtype> autocast;
-  OptimizerImplementation optimizer = OptimizerImplementation::foreach;   // of AdamW
-  std::int64_t micro_batch = 1;             // rows
-  std::int64_t sequence = 2048;             // tokens a row
-  std::int64_t accumulation = 1;            // micro-batches an optimizer step
+  OptimizerImplementation optimizer = OptimizerImplementation::foreach;  // of AdamW
+  std::int64_t micro_batch = 1;                                          // rows
+  std::int64_t sequence = 2048;                                          // tokens a row
+  std::int64_t accumulation = 1;                                         // micro-batches an optimizer step
   Checkpointing checkpointing = Checkpointing::none;
   Attention attention = Attention::sdpa;
   std::optional<double> max_grad_norm;
@@ -32,7 +32,7 @@ struct Training {
 
 struct DataParallel {
   DataKind kind = DataKind::none;
-  std::int64_t degree = 1;                  // ranks
+  std::int64_t degree = 1;  // ranks
   // ddp
   std::int64_t bucket_cap_mb = 25;
   // fsdp2
@@ -44,18 +44,18 @@ struct DataParallel {
 constexpr std::string_view kDefaultGpu = "a100-sxm-80gb";
 
 struct Gpu {
-  std::string id;                           // empty: described, not named
+  std::string id;  // empty: described, not named
   std::string name;
-  int compute_capability = 80;              // major * 10 + minor
-  int sms = 108;                            // streaming multiprocessors
-  std::optional<Bytes> memory;              // what CUDA reports as total; none: unknown
+  int compute_capability = 80;  // major * 10 + minor
+  int sms = 108;                // streaming multiprocessors
+  std::optional<Bytes> memory;  // what CUDA reports as total; none: unknown
 };
 
 struct Cluster {
   Gpu gpu;
   std::int64_t gpus_per_node = 8;
   std::int64_t nodes = 1;
-  std::optional<Bytes> memory;              // for the allocator; none: what the GPU shows less what lies outside
+  std::optional<Bytes> memory;  // for the allocator; none: what the GPU shows less what lies outside
 };
 
 struct AllocatorOptions {
@@ -66,14 +66,14 @@ struct AllocatorOptions {
 // The model as asked for: a preset's id and its config, or the user's own name and pasted config.
 struct ModelSource {
   std::string name;
-  nlohmann::json config;                    // a Hugging Face config.json, not yet understood: that is core/model's work
+  nlohmann::json config;  // a Hugging Face config.json, not yet understood: that is core/model's work
 };
 
 struct Spec {
   ModelSource model;
   Training training;
   DataParallel data;
-  std::int64_t rank = 0;                    // the rank that is played
+  std::int64_t rank = 0;  // the rank that is played
   Cluster cluster;
   AllocatorOptions allocator;
 };
