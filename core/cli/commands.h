@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdio>
+#include <string_view>
+
+#include "cli/arguments.h"
+#include "spec/presets.h"
+
+namespace llmem {
+
+// Each writes to `out` and returns the exit status; what is wrong with a spec goes to `errors`.
+int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int explain(std::string_view spec, const Arguments& arguments, std::FILE* out, std::FILE* errors, const ModelPresets& presets);
+int events(std::string_view spec, std::FILE* out, std::FILE* errors, const ModelPresets& presets);
+
+}  // namespace llmem

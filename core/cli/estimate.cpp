@@ -1,0 +1,36 @@
+#include "report/estimate.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "cli/commands.h"
+
+namespace llmem {
+namespace {
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+// One line without its end; false at the end of the input. Any length, any bytes.
+bool read_line(std::FILE* in, std::string& line) {
+  line.clear();
+  for (int c = std::getc(in); c != EOF; c = std::getc(in)) {
+    if (c == '\n') return true;
+    line += static_cast<char>(c);
+  }
+  return !line.empty();
+}
+
+}  // namespace
+
+int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) {
+  for (std::string line; read_line(in, line);) {
+    if (is_blank(line)) continue;
+    const std::string answer = estimate(line, presets) + "\n";
+    std::fwrite(answer.data(), 1, answer.size(), out);
+    std::fflush(out);  // who asks one at a time gets each answer at once
+  }
+  return std::ferror(out) ? 1 : 0;
+}
+
+}  // namespace llmem
