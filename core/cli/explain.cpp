@@ -23,8 +23,9 @@ std::string grouped(std::int64_t n) {
 const char* or_dash(const std::string& text) { return text.empty() ? "-" : text.c_str(); }
 
 void print_head(const Report& report, std::FILE* out) {
-  std::fprintf(out, "%s: %s, %s parameters\n%s\n\n", report.model.name.c_str(), report.model.model_class.c_str(),
-               grouped(report.parameters.total).c_str(), report.verdict.sentence.c_str());
+  const std::string name = report.model.name.empty() ? "" : report.model.name + ": ";
+  std::fprintf(out, "%s%s, %s parameters\n%s\n\n", name.c_str(), report.model.model_class.c_str(), grouped(report.parameters.total).c_str(),
+               report.verdict.sentence.c_str());
 }
 
 void print_ledger(const std::vector<LedgerEntry>& ledger, std::FILE* out) {

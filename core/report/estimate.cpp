@@ -7,42 +7,36 @@
 namespace llmem {
 namespace {
 
-template <class T> void append(std::vector<T> &to, std::vector<T> &from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()),
-            std::make_move_iterator(from.end()));
+template <class T>
+void append(std::vector<T>& to, std::vector<T>& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-} // namespace
+}  // namespace
 
-Result<Played> play_spec(std::string_view spec_text,
-                         const ModelPresets &presets) {
+Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets) {
   Reading<Spec> spec = read_spec(spec_text, presets);
   Problems problems = std::move(spec.problems);
   std::vector<Note> notes = std::move(spec.notes);
   Architecture architecture;
-  if (spec.value.model.config.is_object()) { // else that is a problem already
+  if (spec.value.model.config.is_object()) {  // else that is a problem already
     Reading<Architecture> reading = read_architecture(spec.value.model.config);
     architecture = std::move(reading.value);
     append(problems, reading.problems);
     append(notes, reading.notes);
   }
-  if (problems.empty())
-    problems = check_sizes(spec.value, architecture);
-  if (!problems.empty())
-    return tl::unexpected(std::move(problems));
+  if (problems.empty()) problems = check_sizes(spec.value, architecture);
+  if (!problems.empty()) return tl::unexpected(std::move(problems));
   Trace trace = play(spec.value, architecture);
-  return Played{std::move(spec.value), std::move(architecture),
-                std::move(trace), std::move(notes)};
+  return Played{std::move(spec.value), std::move(architecture), std::move(trace), std::move(notes)};
 }
 
-std::string estimate(std::string_view spec_text, const ModelPresets &presets) {
+std::string estimate(std::string_view spec_text, const ModelPresets& presets) {
   const Result<Played> played = play_spec(spec_text, presets);
-  if (!played)
-    return problems_to_json(played.error());
+  if (!played) return problems_to_json(played.error());
   const Result<Report> report = report_on(*played);
-  if (!report)
-    return problems_to_json(report.error());
+  if (!report) return problems_to_json(report.error());
   return "{\"ok\":true,\"value\":" + to_json(*report) + "}";
 }
 
-} // namespace llmem
+}  // namespace llmem

@@ -1,6 +1,7 @@
 #include "report/ledger.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace llmem {
 namespace {
@@ -9,7 +10,7 @@ bool is_number(std::string_view part) {
   return !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Of each module of the trace, the number of its folded path.
+// Of each module of the trace, the number of its folded path; paths in the order in which they first appear.
 struct FoldedModules {
   std::vector<std::string> paths;
   std::vector<std::uint32_t> of_module;
@@ -17,14 +18,13 @@ struct FoldedModules {
 
 FoldedModules fold(const std::vector<std::string>& modules) {
   FoldedModules out;
-  out.of_module.resize(modules.size());
-  std::vector<std::pair<std::string, std::uint32_t>> sorted;
-  sorted.reserve(modules.size());
-  for (std::uint32_t i = 0; i < modules.size(); ++i) sorted.emplace_back(folded(modules[i]), i);
-  std::sort(sorted.begin(), sorted.end());
-  for (auto& [path, module] : sorted) {
-    if (out.paths.empty() || out.paths.back() != path) out.paths.push_back(std::move(path));
-    out.of_module[module] = static_cast<std::uint32_t>(out.paths.size() - 1);
+  std::unordered_map<std::string, std::uint32_t> numbers;
+  out.of_module.reserve(modules.size());
+  for (const std::string& module : modules) {
+    std::string path = folded(module);
+    const auto [at, is_new] = numbers.try_emplace(path, static_cast<std::uint32_t>(out.paths.size()));
+    if (is_new) out.paths.push_back(std::move(path));
+    out.of_module.push_back(at->second);
   }
   return out;
 }

@@ -119,10 +119,10 @@ TEST(Ledger, GroupsWhatIsLive) {
   EXPECT_EQ(ledger[0].category, "weights");
   EXPECT_EQ(ledger[0].bytes, 400_MiB);
   ASSERT_EQ(ledger[0].rows.size(), 2u);
-  EXPECT_EQ(ledger[0].rows[0].module, "lm_head");  // as large as the layers': by name
-  EXPECT_EQ(ledger[0].rows[1].module, "model.layers.*.mlp");
-  EXPECT_EQ(ledger[0].rows[1].count, 2);
-  EXPECT_EQ(ledger[0].rows[1].bytes, 200_MiB);
+  EXPECT_EQ(ledger[0].rows[0].module, "model.layers.*.mlp");  // as large as lm_head: the one that comes first in the model
+  EXPECT_EQ(ledger[0].rows[0].count, 2);
+  EXPECT_EQ(ledger[0].rows[0].bytes, 200_MiB);
+  EXPECT_EQ(ledger[0].rows[1].module, "lm_head");
   EXPECT_EQ(ledger[1].category, "optimizer_states");
   EXPECT_EQ(ledger[2].category, "mlp");
   EXPECT_EQ(ledger[2].bytes, 50_MiB);
