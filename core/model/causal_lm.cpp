@@ -87,7 +87,7 @@ class Builder {
   int unit = -1;
 
   Tensor parameter(const std::string& name, const Dims& sizes) {
-    parameters_.push_back({name, make_(name, CausalLm::Kind::parameter, sizes, dtype_), unit});
+    parameters_.push_back({name, make_({name, TensorRequest::parameter, sizes, dtype_, unit}), unit});
     return parameters_.back().tensor;
   }
   Linear linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
@@ -97,7 +97,7 @@ class Builder {
     return made;
   }
   RmsNorm norm(const std::string& name, std::int64_t features) { return {parameter(name + ".weight", {features})}; }
-  Tensor buffer(const std::string& name, const Dims& sizes) { return make_(name, CausalLm::Kind::buffer, sizes, Dtype::float32); }
+  Tensor buffer(const std::string& name, const Dims& sizes) { return make_({name, TensorRequest::buffer, sizes, Dtype::float32, unit}); }
 
  private:
   const CausalLm::Make& make_;

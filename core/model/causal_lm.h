@@ -54,12 +54,22 @@ struct NamedTensor {
   int unit = -1;  // the decoder layer it belongs to; -1: to none
 };
 
+// A tensor that a model wants to have.
+struct TensorRequest {
+  enum Kind : std::uint8_t { parameter, buffer };
+  std::string name;
+  Kind kind = parameter;
+  Dims sizes;
+  Dtype dtype = Dtype::float32;
+  int unit = -1;  // as in NamedTensor
+};
+
 // "model.norm.weight" -> "model.norm": a tensor's module, by its name.
 std::string_view module_of(std::string_view tensor_name);
 
 // A parallel method's hooks around the forward of a unit: a decoder layer by its number, or the whole model (-1).
 struct UnitHooks {
-  std::function<Tensor(int unit, Tensor input)> before;
+  std::function<Tensor(int unit, const Tensor& input)> before;
   std::function<Tensor(int unit, Tensor output)> after;
 };
 
@@ -68,8 +78,7 @@ class CausalLm {
  public:
   // `make` gives every parameter and buffer its tensor, in the order in which the real module's are moved to the device
   // (torch.nn.Module._apply: children first, in the order of their definition).
-  enum class Kind : std::uint8_t { parameter, buffer };
-  using Make = std::function<Tensor(const std::string& name, Kind kind, const Dims& sizes, Dtype dtype)>;
+  using Make = std::function<Tensor(const TensorRequest& request)>;
   CausalLm(const Architecture& architecture, Dtype weights, const Make& make);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }

@@ -6,12 +6,12 @@ namespace llmem {
 
 Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank;
-  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const std::string& name, CausalLm::Kind kind, const Dims& sizes, Dtype dtype) {
-    const ModuleScope scope(device, module_of(name));
+  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
+    const ModuleScope scope(device, module_of(request.name));
     const OpScope op(device, "parameter");
-    const Tensor made = device.empty(sizes, dtype);
+    const Tensor made = device.empty(request.sizes, request.dtype);
     device.set_category(made->storage->allocation, Category::weights);
-    if (kind == CausalLm::Kind::parameter)
+    if (request.kind == TensorRequest::parameter)
       require_grad(made);
     else
       rank.buffers.push_back(made);

@@ -14,6 +14,7 @@ struct Rank {
   std::unique_ptr<CausalLm> model;
   Tensors buffers;                     // of the model, in order
   std::vector<NamedTensor> optimized;  // what the optimizer updates, in order: whole parameters, or this rank's shards
+  bool gradients_are_sharded = false;  // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};

@@ -60,9 +60,21 @@ void AdamW::zero_grad() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor->grad.reset();
 }
 
+namespace {
+
+// torch/distributed/tensor/_ops/_math_ops.py, _NormPartial: squares, their all-reduce (out of place), roots
+Tensor sum_over_ranks(Device& device, const Tensor& norms) {
+  const auto like = [&] { return device.empty(norms.sizes(), norms.dtype()); };
+  const Tensor squares = like();
+  const Tensor reduced = like();
+  return like();
+}
+
+}  // namespace
+
 // torch/nn/utils/clip_grad.py, _get_total_norm and _clip_grads_with_norm_; aten/src/ATen/native/cuda/ForeachReduceOp.cu: one fp32 partial
 // norm for every 65,536 elements of the largest tensor and every tensor, then one norm a tensor.
-void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters) {
+void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters, bool sharded) {
   constexpr std::int64_t chunk = 65'536;
   const OpScope op(device, "clip_grad_norm");
   const Dtype dtype = parameters.front().tensor.dtype();
@@ -79,6 +91,7 @@ void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters) 
       for (std::int64_t i = 0; i < count; ++i) norms.push_back(scalar());
     }
     const Tensor stacked = device.empty({count}, dtype);
+    const Tensor summed = sharded ? sum_over_ranks(device, stacked) : Tensor();
     total_norm = scalar();
   }
   Tensor coefficient;

@@ -31,7 +31,8 @@ class AdamW {
   std::vector<State> states_;
 };
 
-// torch.nn.utils.clip_grad_norm_ (foreach) over the gradients of these parameters.
-void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters);
+// torch.nn.utils.clip_grad_norm_ (foreach) over the gradients of these parameters. Sharded: each gradient is a DTensor of which this
+// rank has a part.
+void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters, bool sharded);
 
 }  // namespace llmem

@@ -23,7 +23,7 @@ class TrainingLoop {
     for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     if (training_.max_grad_norm) {
       phase("clip");
-      clip_gradients(device_, optimizer_.parameters());
+      clip_gradients(device_, optimizer_.parameters(), rank_.gradients_are_sharded);
       done();
     }
     phase("optimizer");
