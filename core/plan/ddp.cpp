@@ -10,7 +10,9 @@ namespace llmem {
 
 namespace {
 
-Tensor flat(Device& device, const Tensors& tensors, Category category) {
+using Bucket = std::vector<Tensor>;
+
+Tensor flat(Device& device, const Bucket& tensors, Category category) {
   std::int64_t numel = 0;
   for (const Tensor& t : tensors) numel += t.numel();
   const Tensor made = device.empty({numel}, tensors.front().dtype());
@@ -20,15 +22,15 @@ Tensor flat(Device& device, const Tensors& tensors, Category category) {
 
 // reducer.cpp, compute_bucket_assignment_by_size, for tensors in the given order: one open bucket a dtype, closed when it has reached
 // its limit (the last limit serves all further ones); what is left open follows in the order of first appearance.
-std::vector<Tensors> assign_buckets(const Tensors& tensors, const std::vector<Bytes>& limits) {
+std::vector<Bucket> assign_buckets(const Bucket& tensors, const std::vector<Bytes>& limits) {
   struct Open {
     Dtype dtype;
-    Tensors tensors;
+    Bucket tensors;
     Bytes bytes;
     std::size_t limit = 0;
   };
   std::vector<Open> open;
-  std::vector<Tensors> closed;
+  std::vector<Bucket> closed;
   for (const Tensor& tensor : tensors) {
     auto found = std::find_if(open.begin(), open.end(), [&](const Open& o) { return o.dtype == tensor.dtype(); });
     if (found == open.end()) found = open.insert(open.end(), {tensor.dtype(), {}, {}, 0});
@@ -46,10 +48,10 @@ std::vector<Tensors> assign_buckets(const Tensors& tensors, const std::vector<By
 }
 
 // comm.cpp, broadcast_coalesced: flattened in groups of at least `limit` bytes, at most two in flight. A lone tensor needs no copy.
-void broadcast_coalesced(Device& device, const Tensors& tensors, Bytes limit) {
+void broadcast_coalesced(Device& device, const Bucket& tensors, Bytes limit) {
   const OpScope op(device, "broadcast");
   std::deque<Tensor> in_flight;
-  for (const Tensors& group : assign_buckets(tensors, {limit})) {
+  for (const Bucket& group : assign_buckets(tensors, {limit})) {
     if (in_flight.size() >= 2) in_flight.pop_front();
     in_flight.push_back(group.size() == 1 ? group.front() : flat(device, group, Category::communication));
   }
@@ -66,9 +68,9 @@ class Reducer {
  public:
   Reducer(Device& device, const Rank& rank, const DataParallel& options)
       : device_(device), buffers_(rank.buffers), bucket_cap_(1_MiB * options.bucket_cap_mb) {
-    Tensors states;
+    Bucket states;
     for (const NamedTensor& p : rank.optimized) states.push_back(p.tensor);
-    Tensors reversed(states.rbegin(), states.rend());
+    const Bucket reversed(states.rbegin(), states.rend());
     states.insert(states.end(), buffers_.begin(), buffers_.end());
     verify_shapes(device);
     broadcast_coalesced(device, states, broadcast_limit);
@@ -106,16 +108,16 @@ class Reducer {
     rebuilt_ = true;
   }
 
-  void make_buckets(const Tensors& parameters, const std::vector<Bytes>& limits) {
+  void make_buckets(const Bucket& parameters, const std::vector<Bytes>& limits) {
     const OpScope op(device_, "gradient_bucket");
-    for (const Tensors& bucket : assign_buckets(parameters, limits)) buckets_.push_back(flat(device_, bucket, Category::communication));
+    for (const Bucket& bucket : assign_buckets(parameters, limits)) buckets_.push_back(flat(device_, bucket, Category::communication));
   }
 
   Device& device_;
-  Tensors buffers_;
+  Bucket buffers_;
   Bytes bucket_cap_;
-  Tensors buckets_;
-  Tensors ready_;  // parameters in the order in which their gradients became ready
+  std::vector<Tensor> buckets_;
+  Bucket ready_;  // parameters in the order in which their gradients became ready
   bool rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
 };
 

@@ -202,7 +202,7 @@ class FullyShardedModel {
       return;
     }
     std::vector<ShardedParameter*> reduced;
-    Tensors gradients;
+    std::vector<Tensor> gradients;
     for (ShardedParameter& p : g.parameters) {
       if (!p.accumulated_grad && !p.unsharded->grad) continue;
       reduced.push_back(&p);
@@ -223,7 +223,7 @@ class FullyShardedModel {
 
   // _fsdp_collectives.py, foreach_reduce: copied and cast into one buffer; all whole gradients but the last, which a loop variable still
   // names, go before the output is made.
-  void reduce(const std::vector<ShardedParameter*>& parameters, Tensors gradients) {
+  void reduce(const std::vector<ShardedParameter*>& parameters, std::vector<Tensor> gradients) {
     const OpScope op(device_, "reduce_scatter");
     std::int64_t shard_numel = 0;
     for (const ShardedParameter* p : parameters) shard_numel += p->padded_shard_numel;

@@ -32,7 +32,7 @@ void AdamW::make_states() {
 
 // adam.py, _multi_tensor_adam: all square roots live together.
 void AdamW::update_foreach() {
-  Tensors square_roots;
+  std::vector<Tensor> square_roots;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const ModuleScope scope(device_, module_of(parameters_[i].name));
     square_roots.push_back(unary_no_grad(states_[i].exp_avg_sq, "exp_avg_sq_sqrt", states_[i].exp_avg_sq.dtype()));
@@ -85,7 +85,7 @@ void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters, 
 
   Tensor total_norm;
   {
-    Tensors norms;
+    std::vector<Tensor> norms;
     {
       const Tensor partial = device.empty({count, divide_up(largest, chunk)}, Dtype::float32);
       for (std::int64_t i = 0; i < count; ++i) norms.push_back(scalar());

@@ -6,63 +6,8 @@
 
 namespace llmem {
 
-// What one checkpointed call saved for backward, by number, and how to compute it again
-// (torch/utils/checkpoint.py, _CheckpointFrame, _checkpoint_hook and _recomputation_hook).
-class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
- public:
-  CheckpointFrame(Device& device, std::function<Tensor()> function)
-      : device_(device), function_(std::move(function)), autocast_(device.autocast), module_(device.module()) {}
-
-  Tensor run() {
-    const With mode(device_.saving_frame, shared_from_this());
-    return function_();
-  }
-
-  bool recomputing() const { return recomputing_; }
-  int number_saved() { return saved_++; }
-
-  void keep_recomputed(Tensor alias) {
-    recomputed_.push_back(std::move(alias));
-    if (static_cast<int>(recomputed_.size()) == saved_) device_.stopped = true;
-  }
-
-  Tensor take(int index) {
-    if (recomputed_.empty()) recompute();
-    return std::exchange(recomputed_[static_cast<std::size_t>(index)], Tensor());
-  }
-
- private:
-  void recompute() {
-    const With saving(device_.saving_frame, shared_from_this());
-    const With grad(device_.grad_enabled, true);
-    const std::uint32_t module = device_.module();
-    const std::uint16_t op = device_.op();
-    device_.set_module(module_);
-    recomputing_ = true;
-    {
-      const AutocastRegion autocast(device_, autocast_);
-      function_();
-    }
-    recomputing_ = device_.stopped = false;
-    device_.set_module(module);
-    device_.set_op(op);
-  }
-
-  Device& device_;
-  std::function<Tensor()> function_;
-  std::optional<Dtype> autocast_;
-  std::uint32_t module_;
-  int saved_ = 0;
-  bool recomputing_ = false;
-  Tensors recomputed_;
-};
-
-Tensor checkpoint(Device& device, std::function<Tensor()> function) {
-  return std::make_shared<CheckpointFrame>(device, std::move(function))->run();
-}
-
 Tensor detach(const Tensor& tensor) {
-  Ref<TensorImpl> alias = make_ref<TensorImpl>();
+  Ref<TensorImpl> alias(tensor.device().tensors.make());
   alias->storage = tensor->storage;
   alias->layout = tensor->layout;
   alias->dtype = tensor->dtype;
@@ -87,14 +32,18 @@ Tensor Saved::unpack() const { return frame_ ? frame_->take(index_) : alias_; }
 
 void destroy(Node* node) {
   // A graph is as deep as the model is long: its nodes are taken apart one by one, not by recursion.
-  std::vector<Edge> pending = std::move(node->next);
-  delete node;
+  std::vector<Edge> pending;
+  const auto take_apart = [&](Node& taken) {
+    std::move(taken.next.begin(), taken.next.end(), std::back_inserter(pending));
+    taken.next.clear();
+  };
+  take_apart(*node);
+  node->device.nodes->give_back(node);
   while (!pending.empty()) {
     const Ref<Node> next = std::move(pending.back().node);
     pending.pop_back();
     if (!next || next->references > 1) continue;
-    std::move(next->next.begin(), next->next.end(), std::back_inserter(pending));
-    next->next.clear();
+    take_apart(*next);
   }
 }
 
@@ -113,11 +62,10 @@ Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) 
   outer_op_ = device_->op();
   device_->set_op(device_->op_named(op));
   if (!device_->grad_enabled || device_->stopped || !any_requires_grad(inputs)) return;
-  node_ = make_ref<Node>();
+  node_ = Ref<Node>(device_->nodes->make(*device_));
   node_->sequence = device_->next_sequence++;
   node_->op = device_->op();
   node_->module = device_->module();
-  node_->next.reserve(inputs.size());
   for (const Tensor* input : inputs) node_->next.push_back(*input ? gradient_edge(*input) : Edge{});
 }
 
@@ -151,7 +99,7 @@ void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
 
 void require_grad(const Tensor& tensor) {
   tensor->requires_grad = true;
-  tensor->accumulator = make_ref<Node>();
+  tensor->accumulator = Ref<Node>(tensor.device().nodes->make(tensor.device()));
   Node& node = *tensor->accumulator;
   node.sequence = Node::first_of_all;
   node.op = tensor.device().op_named("accumulate_grad");

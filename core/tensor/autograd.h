@@ -3,17 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <vector>
 
+#include "tensor/closure.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
 // The autograd graph and its engine (torch/csrc/autograd), as far as memory can tell.
 namespace llmem {
-
-class CheckpointFrame;
 
 // A tensor kept for backward (torch/csrc/autograd/saved_variable.cpp). Under checkpointing it keeps only its number in the
 // frame that will compute it again.
@@ -26,7 +24,7 @@ class Saved {
 
  private:
   Tensor alias_;                             // shares the memory, not the place in the graph
-  std::shared_ptr<CheckpointFrame> frame_;
+  Ref<CheckpointFrame> frame_;
   int index_ = 0;
 };
 
@@ -39,24 +37,26 @@ struct Edge {
 };
 
 // From the gradients of an op's outputs to those of its inputs, one an edge; an undefined tensor is no gradient.
-using BackwardFunction = std::function<Tensors(Tensors& gradients)>;
+using BackwardFunction = Closure<Tensors(Tensors& gradients)>;
 
 struct Node {
+  explicit Node(Device& owner) : device(owner) {}
   static constexpr std::uint64_t first_of_all = std::numeric_limits<std::uint64_t>::max();
 
+  Device& device;
   int references = 0;
   std::uint64_t sequence = 0;        // later nodes run first
   std::uint16_t op = 0;
   std::uint32_t module = 0;
-  std::vector<Edge> next;
+  Few<Edge, 3> next;
   struct Output {                    // what the forward op made: gradients are brought to its shape and dtype
     Dims sizes;
     Dtype dtype = Dtype::float32;
   };
-  std::vector<Output> outputs;
+  Few<Output, 1> outputs;
   BackwardFunction backward;         // holds what was saved; dropped as soon as it ran
-  std::function<void()> pre_hook;    // before backward, with the gradients in hand
-  std::function<void()> post_hook;   // after an AccumulateGrad
+  Closure<void()> pre_hook;          // before backward, with the gradients in hand
+  Closure<void()> post_hook;         // after an AccumulateGrad
   bool keeps_function = false;       // AccumulateGrad serves every step
 
   // Of the pass in progress.
@@ -100,11 +100,6 @@ void require_grad(const Tensor& tensor);
 // loss.backward(). `callbacks` run once the graph is through, as those that modules queue while backward runs
 // (Variable._execution_engine.queue_callback).
 void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks = {});
-
-// torch.utils.checkpoint.checkpoint(function, use_reentrant=False): runs `function` keeping none of what it saves for backward,
-// and again, up to the last tensor that backward needs, when backward first asks for one.
-// `function` must hold the tensors it reads: they are kept until the backward of what it computed is over.
-Tensor checkpoint(Device& device, std::function<Tensor()> function);
 
 // `with torch.autocast("cuda", dtype)`: casts of weights are kept until the outermost region ends.
 class AutocastRegion {

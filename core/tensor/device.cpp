@@ -6,10 +6,12 @@
 
 namespace llmem {
 
-Device::Device(GpuKind gpu, Trace& trace) : gpu_(gpu), trace_(trace) {
+Device::Device(GpuKind gpu, Trace& trace) : nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
   modules_.push_back({0, "", Category::other_activations, {}});
   trace_.ops.push_back("");
 }
+
+Device::~Device() = default;
 
 Tensor Device::empty(const Dims& sizes, Dtype dtype) { return empty_strided({sizes, contiguous_strides(sizes)}, dtype); }
 
@@ -21,8 +23,8 @@ Tensor Device::empty_strided(const Layout& layout, Dtype dtype) {
 }
 
 Tensor Device::unallocated(const Dims& sizes, Dtype dtype) {
-  Ref<TensorImpl> impl = make_ref<TensorImpl>();
-  impl->storage = make_ref<Storage>(*this, size_of(dtype) * count_of(sizes));
+  Ref<TensorImpl> impl(tensors.make());
+  impl->storage = Ref<Storage>(storages.make(*this, size_of(dtype) * count_of(sizes)));
   impl->layout = {sizes, contiguous_strides(sizes)};
   impl->dtype = dtype;
   return Tensor(std::move(impl));

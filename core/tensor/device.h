@@ -10,12 +10,14 @@
 
 #include "base/bytes.h"
 #include "base/dtype.h"
+#include "tensor/checkpoint.h"
+#include "tensor/pool.h"
 #include "tensor/tensor.h"
 #include "trace/trace.h"
 
 namespace llmem {
 
-class CheckpointFrame;
+struct Node;
 
 // What kernels read of a GPU to size their scratch.
 struct GpuKind {
@@ -38,6 +40,7 @@ enum class Thread : std::uint8_t { main, autograd };
 class Device {
  public:
   Device(GpuKind gpu, Trace& trace);
+  ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -79,13 +82,17 @@ class Device {
     Tensor cast;
   };
 
+  Pool<Storage> storages;
+  Pool<TensorImpl> tensors;
+  const std::unique_ptr<Pool<Node>> nodes;  // behind a pointer: a node is known only to autograd.h
+
   bool grad_enabled = true;
   std::optional<Dtype> autocast;
   std::vector<CachedCast> autocast_cache;
   bool inside_autocast = false;
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
-  std::shared_ptr<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are
+  Ref<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are
   bool stopped = false;                     // a recomputation that has all it came for: nothing more is computed
   std::uint64_t next_sequence = 0;          // of the next autograd node
   std::uint64_t backward_passes = 0;

@@ -12,11 +12,12 @@ Tensor gemm(const Tensor& a, const Dims& sizes) {
 }
 
 // torch/csrc/autograd/FunctionsManual.cpp, mm_mat2_backward: a column-major weight gets a column-major gradient, grad.t() @ self seen from the other side.
-Tensor weight_gradient(const Tensor& gradient, const Tensor& input, const Layout& weight) {
-  const bool column_major = weight.strides[0] == 1 && weight.strides[1] == weight.sizes[0];
+Tensor weight_gradient(const Tensor& gradient, const Tensor& input, bool column_major) {
   if (column_major) return t(gemm(gradient, {gradient.size(1), input.size(1)}));
   return gemm(gradient, {input.size(1), gradient.size(1)});
 }
+
+bool is_column_major(const Tensor& matrix) { return matrix.strides()[0] == 1 && matrix.strides()[1] == matrix.size(0); }
 
 }  // namespace
 
@@ -27,11 +28,11 @@ Tensor mm(const Tensor& self, const Tensor& mat2) {
   Saved self_ = grad.save_if(grad.needs(1), self);
   const Tensor result = gemm(self, {self.size(0), mat2.size(1)});
   grad.attach(result);
-  grad.backward([self_ = std::move(self_), mat2_ = std::move(mat2_), weight = mat2.layout()](Tensors& gradients) {
+  grad.backward([self_ = std::move(self_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
     const Tensor saved_mat2 = mat2_ ? mat2_.unpack() : Tensor();
     const Tensor saved_self = self_ ? self_.unpack() : Tensor();
     Tensors out(2);
-    if (saved_self) out[1] = weight_gradient(gradients[0], saved_self, weight);
+    if (saved_self) out[1] = weight_gradient(gradients[0], saved_self, column_major);
     if (saved_mat2) out[0] = gemm(gradients[0], {gradients[0].size(0), saved_mat2.size(0)});
     return out;
   });
@@ -47,12 +48,12 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2) {
   Saved mat2_ = grad.save_if(grad.needs(1), mat2);
   const Tensor result = gemm(mat1, {mat1.size(0), mat2.size(1)});
   grad.attach(result);
-  grad.backward([mat1_ = std::move(mat1_), mat2_ = std::move(mat2_), weight = mat2.layout()](Tensors& gradients) {
+  grad.backward([mat1_ = std::move(mat1_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
     const Tensor saved_mat1 = mat1_ ? mat1_.unpack() : Tensor();
     const Tensor saved_mat2 = mat2_ ? mat2_.unpack() : Tensor();
     Tensors out(3);
     if (saved_mat2) out[1] = gemm(gradients[0], {gradients[0].size(0), saved_mat2.size(0)});
-    if (saved_mat1) out[2] = weight_gradient(gradients[0], saved_mat1, weight);
+    if (saved_mat1) out[2] = weight_gradient(gradients[0], saved_mat1, column_major);
     out[0] = gradients[0];
     return out;
   });

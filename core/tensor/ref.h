@@ -44,9 +44,4 @@ class Ref {
   T* pointer_ = nullptr;
 };
 
-template <class T, class... Args>
-Ref<T> make_ref(Args&&... args) {
-  return Ref<T>(new T(std::forward<Args>(args)...));
-}
-
 }  // namespace llmem

@@ -14,9 +14,12 @@ void Storage::release() {
 
 void destroy(Storage* storage) {
   if (storage->allocated()) storage->release();
-  delete storage;
+  storage->device.storages.give_back(storage);
 }
 
-void destroy(TensorImpl* impl) { delete impl; }
+void destroy(TensorImpl* impl) {
+  // The storage goes with the tensor, but names the pool that the tensor returns to.
+  impl->storage->device.tensors.give_back(impl);
+}
 
 }  // namespace llmem

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/dtype.h"
+#include "tensor/few.h"
 #include "tensor/ref.h"
 #include "tensor/shape.h"
 #include "trace/trace.h"
@@ -72,6 +72,6 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
-using Tensors = std::vector<Tensor>;
+using Tensors = Few<Tensor, 4>;
 
 }  // namespace llmem
