@@ -75,7 +75,7 @@ std::string phase_in_words(std::string_view phase, std::int64_t accumulation) {
 std::string what_in_words(const Trace& trace, const Allocation& allocation) {
   const std::string& module = trace.modules[allocation.module];
   const std::string& op = trace.ops[allocation.op];
-  if (module.empty()) return op;
+  if (module.empty() || op.empty()) return module + op;
   switch (allocation.category) {
     case Category::weights: return "the weights of " + module;
     case Category::gradients: return "the gradient of " + module;
