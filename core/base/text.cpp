@@ -9,6 +9,15 @@ constexpr std::size_t kCompared = 64;  // bytes of a word that edit_distance loo
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+// "bf16" is short for "bfloat16", "flash" for "flash_attention_2".
+bool abbreviates(std::string_view typed, std::string_view word) {
+  if (typed.size() < 3 || word.empty() || lower(typed[0]) != lower(word[0])) return false;
+  for (char c : word) {
+    if (!typed.empty() && lower(typed[0]) == lower(c)) typed.remove_prefix(1);
+  }
+  return typed.empty();
+}
+
 }  // namespace
 
 std::string listed(std::span<const std::string_view> words) {
@@ -41,7 +50,7 @@ std::string_view nearest(std::string_view typed, std::span<const std::string_vie
   std::string_view best;
   int best_distance = 2 + static_cast<int>(std::min(typed.size(), kCompared)) / 4;  // further away is another word
   for (std::string_view word : words) {
-    const int distance = edit_distance(typed, word);
+    const int distance = abbreviates(typed, word) ? 1 : edit_distance(typed, word);
     if (distance < best_distance) {
       best = word;
       best_distance = distance;

@@ -182,7 +182,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   read_offload(reader.object("offload"), kind, problems);
   if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
-                   "must be below the number of ranks, " + std::to_string(parallel.world) + ", not " + std::to_string(parallel.rank));
+                   "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));
   }
   reader.done();
 }

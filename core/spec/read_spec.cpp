@@ -22,18 +22,30 @@ void read_version(ObjectReader& spec) {
                    ". A newer release may read it.");
 }
 
-// Presets that look like the id: those that contain it (often only the organisation is missing), else the fewest edits away.
+// How unlike the id a preset is: least where the id is a part of it (often only the organisation is missing), else the edits.
+int unlikeness(std::string_view id, std::string_view preset) {
+  const bool contained = id.size() >= 3 && lower(preset).find(lower(id)) != std::string::npos;
+  return contained ? static_cast<int>(preset.size()) - 1000 : edit_distance(id, preset);
+}
+
+// The three presets most like the id.
 std::string similar(std::string_view id, const ModelPresets& presets) {
-  std::vector<std::pair<int, std::string_view>> near;
-  const std::string wanted = lower(id);
+  struct Near {
+    int unlike = 1000;
+    std::string_view id;
+  } best[3];
   for (const ModelPreset& preset : presets) {
-    const bool contained = wanted.size() >= 3 && lower(preset.id).find(wanted) != std::string::npos;
-    near.emplace_back(contained ? static_cast<int>(preset.id.size() - wanted.size()) - 1000 : edit_distance(id, preset.id), preset.id);
+    Near next{unlikeness(id, preset.id), preset.id};
+    for (Near& place : best) {
+      if (next.unlike < place.unlike) std::swap(next, place);
+    }
   }
-  std::sort(near.begin(), near.end());
-  std::string ids;
-  for (std::size_t i = 0; i < std::min<std::size_t>(near.size(), 3); ++i) ids += (i ? ", " : "") + std::string(near[i].second);
-  return ids;
+  std::vector<std::string_view> ids;
+  for (const Near& near : best) {
+    const bool beside_contained = best[0].unlike < 0 && near.unlike >= 0;
+    if (!near.id.empty() && !beside_contained) ids.push_back(near.id);
+  }
+  return listed(ids);
 }
 
 void read_preset(const std::string& id, const ModelPresets& presets, ModelSource& model, Problems& problems) {

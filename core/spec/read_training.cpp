@@ -8,7 +8,6 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kMostRows = 1 << 20;
 constexpr std::int64_t kLongestSequence = 1 << 24;  // 16.8 M tokens; the longest context on offer is 10 M
-constexpr double kAny = 1e30;                       // numbers that have no influence on memory
 
 constexpr Choice kMethods[] = {{"full", 0}, {"lora", kNotYet}};
 constexpr Choice kObjectives[] = {{"sft", 0}, {"dpo", kNotYet}};
@@ -105,7 +104,7 @@ bool read_base_quantization(ObjectReader& training, Problems& problems) {
   reader.boolean("double_quant", flag);
   read_dtype(reader, "compute_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, compute);
   read_strings(reader, "skip", "a list of module names");
-  reader.number("threshold", threshold, 0.0, kAny);
+  reader.number("threshold", threshold, 0.0, kUnlimited);
   reader.done();
   return true;
 }
@@ -117,7 +116,7 @@ void read_optimizer(const Json* object, OptimizerImplementation& implementation,
   if (reader.choice("implementation", kImplementations, kind)) implementation = static_cast<OptimizerImplementation>(kind);
   if (name == kNotYet) return;  // the other keys are that optimizer's
   double number = 0.0;
-  for (std::string_view key : {"lr", "weight_decay", "eps"}) reader.number(key, number, 0.0, kAny);
+  for (std::string_view key : {"lr", "weight_decay", "eps"}) reader.number(key, number, 0.0, kUnlimited);
   if (const Json* betas = reader.find("betas")) {
     if (!betas->is_array() || betas->size() != 2 || !(*betas)[0].is_number() || !(*betas)[1].is_number()) {
       reader.problem("betas", "type", "must be a list of two numbers, not " + quoted(*betas));
@@ -240,12 +239,12 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   reader.integer("loss_chunk", count, 1, kLongestSequence);
   read_kernels(reader.object("kernels"), problems);
   reader.only("keep_loss", false);
-  if (reader.number("max_grad_norm", number, 0.0, kAny) && number > 0.0) training.max_grad_norm = number;  // 0: not clipped
+  if (reader.number("max_grad_norm", number, 0.0, kUnlimited) && number > 0.0) training.max_grad_norm = number;  // 0: not clipped
 
   reader.choice("loop", kLoops, ignored);
   read_evaluation(reader, problems);
   reader.only("label_smoothing", 0.0, 0.0, 1.0);
-  reader.number("weight_decay", number, 0.0, kAny);
+  reader.number("weight_decay", number, 0.0, kUnlimited);
   reader.integer("logging_steps", count, 1, INT64_MAX);
   reader.done();
 }

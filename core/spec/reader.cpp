@@ -92,7 +92,8 @@ bool ObjectReader::integer(std::string_view key, std::int64_t& out, std::int64_t
 bool ObjectReader::number(std::string_view key, double& out, double least, double most) {
   const Json* value = find(key);
   if (!value) return false;
-  const std::string expected = "a number from " + quoted(least) + " to " + quoted(most);
+  const std::string expected =
+      most < kUnlimited ? "a number from " + quoted(least) + " to " + quoted(most) : "a number of at least " + quoted(least);
   if (!value->is_number()) return wrong_type(key, *value, expected);
   const auto n = value->get<double>();
   if (!(n >= least && n <= most)) {

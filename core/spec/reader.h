@@ -19,6 +19,8 @@ struct Choice {
 };
 constexpr int kNotYet = -1;
 
+constexpr double kUnlimited = 1e30;  // most of a number that has no upper limit
+
 // Reads one JSON object key by key and collects every problem. A key that is absent, or null, leaves the caller's default.
 // An object that is absent reads as an empty one.
 class ObjectReader {

@@ -91,6 +91,8 @@ TEST(Text, NearestIsNearOrNothing) {
   EXPECT_EQ(nearest("microbatch", words), "micro_batch");
   EXPECT_EQ(nearest("sequense", words), "sequence");
   EXPECT_EQ(nearest("gradient_clip", words), "");
+  EXPECT_EQ(nearest("seq", words), "sequence");  // short for it
+  EXPECT_EQ(nearest("mb", words), "");
   EXPECT_EQ(nearest("x", {}), "");
 }
 

@@ -169,11 +169,12 @@ TEST(Spec, MessagesSayWhatWasFoundAndWhatWouldBeValid) {
             "the value \"spda\" is not known; did you mean \"sdpa\"? Valid: sdpa, eager, flash_attention_2, flex.");
   EXPECT_EQ(message(with("training", {{"method", "lora"}})), "\"lora\" is not supported yet. Supported: full.");
   EXPECT_EQ(message(with("allocator", {{"max_split", 1}})),
-            "the key \"max_split\" is not known. Valid: expandable_segments, max_split_size_mb, roundup_power2_divisions, "
+            "the key \"max_split\" is not known; did you mean \"max_split_size_mb\"? Valid: expandable_segments, max_split_size_mb, "
+            "roundup_power2_divisions, "
             "garbage_collection_threshold.");
   EXPECT_NE(message(with("training", {{"microbatch", 1}})).find("did you mean \"micro_batch\"?"), std::string::npos);
   EXPECT_NE(message(with("cluster", {{"gpu", "h10-sxm-80gb"}})).find("did you mean \"h100-sxm-80gb\"?"), std::string::npos);
-  EXPECT_NE(message(with("parallel", {{"rank", 1}})).find("below the number of ranks, 1"), std::string::npos);
+  EXPECT_NE(message(with("parallel", {{"rank", 1}})).find("must be below 1, the number of ranks, not 1"), std::string::npos);
 }
 
 TEST(Spec, Models) {
