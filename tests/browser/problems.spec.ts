@@ -55,8 +55,8 @@ test('what the core says of a config.json stands at its place in the text', asyn
   const text = JSON.stringify({ ...tiny, hidden_size: 'wide', num_hidden_layers: -3 }, null, 2);
   await paste(page, text);
   await expect(page.locator('.faults li')).toHaveCount(2);
-  await expect(page.locator('.faults')).toContainText('line 5, column 18');
-  await expect(page.locator('.faults')).toContainText('line 7, column 24');
+  await expect(page.locator('.faults')).toContainText('line 6, column 18');
+  await expect(page.locator('.faults')).toContainText('line 8, column 24');
   await expect(page.locator('.problems li')).toHaveCount(2);
   await expect(page.getByLabel(/Its text/)).toHaveValue(text);
 });

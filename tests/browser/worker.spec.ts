@@ -1,7 +1,7 @@
 import { bar, expect, settled, test, verdict } from './fixtures';
 import { trapping } from './trapping';
 
-test.use({ tolerated: [/wasm|WebAssembly|Aborted|unreachable|404|500/i] });
+test.use({ tolerated: [/wasm|WebAssembly|Aborted|unreachable|instantiation|500/i] });
 
 test('a trap in the core is caught and reported, and a new worker goes on', async ({ page, site }) => {
   let trapped = 0;

@@ -32,6 +32,11 @@ function x(bytes: number): number {
   return (bytes / extent.value) * width.value;
 }
 
+/** As wide as the chart. The view box lets print, which lays out anew without asking, shrink all of them alike. */
+function canvas(height: number) {
+  return { width: width.value, height, viewBox: `0 0 ${width.value || 1} ${height}`, 'aria-hidden': true } as const;
+}
+
 /** One bar for each method: the bytes on each GPU at the peak, by category, against the card's capacity. */
 export function Bars() {
   const chart = useRef<HTMLDivElement>(null);
@@ -134,7 +139,7 @@ function Segments({ report }: { report: Report }) {
   const height = BAR + 2 * MARGIN;
   const segments = stacked(rank.ledger);
   return (
-    <svg class="segments" width={width.value} height={height} aria-hidden="true">
+    <svg class="segments" {...canvas(height)}>
       {segments.map((segment) => (
         <Segment key={segment.category} {...segment} />
       ))}
@@ -197,7 +202,7 @@ function CapacityLabel() {
   const before = at > width.value / 2;
   return (
     <div class="capacity-label" title={exactBytes(limit)}>
-      <svg width={width.value} height={18} aria-hidden="true">
+      <svg {...canvas(18)}>
         <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
         <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
           {`${gpuName(choice.value.settings.gpu)} has ${gib(limit)} GiB`}
@@ -212,7 +217,7 @@ function CapacityLabel() {
 function Axis() {
   if (reports.value.length === 0) return null;
   return (
-    <svg class="axis" width={width.value} height={20} aria-hidden="true">
+    <svg class="axis" {...canvas(20)}>
       {ticks(0, extent.value / GIB, Math.max(2, Math.floor(width.value / 90))).map((tick) => (
         <g key={tick} transform={`translate(${x(tick * GIB)},0)`}>
           <line y2={4} />
