@@ -28,6 +28,26 @@ Note about_ranks(const Spec& spec) {
   return {"/parallel/rank", text + "."};
 }
 
+Note about_retries(const RankReport& rank) {
+  return {"/allocator", "The allocator gives its cache back to the GPU and asks again " + times(rank.retries) +
+                            ": each stops the GPU for a moment, and with a little less memory the run fails."};
+}
+
+// Only where there is something to gain, and said only after having tried it: expandable segments can also cost.
+std::optional<Note> about_expandable_segments(const Played& played, const RankReport& rank, std::optional<Bytes> memory) {
+  const bool lacking = memory && rank.peak_reserved > *memory;
+  const bool wasteful = (rank.peak_reserved - rank.peak_allocated).count > rank.peak_allocated.count / 10;
+  AllocatorSettings settings = settings_of(played.spec);
+  if (settings.expandable_segments || !(lacking || wasteful)) return std::nullopt;
+  settings.expandable_segments = true;
+  const Bytes then = replay(played.trace, settings).peak_reserved;
+  const bool helps = lacking ? then <= *memory : then.count < rank.peak_reserved.count / 100 * 95;
+  if (!helps) return std::nullopt;
+  return Note{"/allocator/expandable_segments", "With PYTORCH_ALLOC_CONF=expandable_segments:True the allocator reserves " +
+                                                    with_gib(then) + " in place of " + gib(rank.peak_reserved) +
+                                                    (lacking ? ", and it fits." : ".")};
+}
+
 }  // namespace
 
 std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
@@ -41,17 +61,10 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
   return notes;
 }
 
-std::vector<Note> warnings_of(const Spec& spec, const RankReport& rank) {
+std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std::optional<Bytes> memory) {
   std::vector<Note> notes;
-  if (rank.retries > 0 && !rank.out_of_memory)
-    notes.push_back({"/allocator", "The allocator gives its cache back to the GPU and asks again " + std::to_string(rank.retries) +
-                                       (rank.retries == 1 ? " time" : " times") +
-                                       ": each stops the GPU for a moment, and with a little less memory the run fails."});
-  // A tenth of what is used, unused: worth a setting that costs nothing.
-  const Bytes unused = rank.peak_reserved - rank.peak_allocated;
-  if (!spec.allocator.expandable_segments && unused.count > rank.peak_allocated.count / 10 && unused > 1024_MiB)
-    notes.push_back({"/allocator/expandable_segments", with_gib(unused) + " are reserved beyond the peak of what is allocated. "
-                                                                          "PYTORCH_ALLOC_CONF=expandable_segments:True lessens that."});
+  if (rank.retries > 0 && !rank.out_of_memory) notes.push_back(about_retries(rank));
+  if (std::optional<Note> note = about_expandable_segments(played, rank, memory)) notes.push_back(*std::move(note));
   return notes;
 }
 

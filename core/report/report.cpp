@@ -129,7 +129,7 @@ Result<Report> report_on(const Played& played) {
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
   report.verdict = verdict_on(spec, report.ranks.front(), memory);
   report.assumptions = assumptions_of(played, report.ranks.front());
-  report.warnings = warnings_of(spec, report.ranks.front());
+  report.warnings = warnings_of(played, report.ranks.front(), memory);
   return report;
 }
 

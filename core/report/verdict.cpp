@@ -39,8 +39,8 @@ std::string sentence(const Spec& spec, const RankReport& rank, const Verdict& ve
       return subject + " fits, barely: " + numbers + ", " + with_gib(margin) + " to spare, and what lies outside PyTorch may take " +
              with_gib(uncertainty(spec, rank.outside)) + " more than is reckoned with.";
     case Status::fits_after_retry:
-      return subject + " fits, but only by giving cached memory back to the GPU " +
-             (rank.retries == 1 ? "once" : std::to_string(rank.retries) + " times") + ": it would hold " + numbers + ".";
+      return subject + " fits, but only by giving cached memory back to the GPU " + times(rank.retries) + ": it would hold " + numbers +
+             ".";
     default: break;
   }
   const OutOfMemoryReport& failure = *rank.out_of_memory;

@@ -14,6 +14,8 @@ namespace llmem {
 std::string gib(Bytes bytes);
 std::string with_gib(Bytes bytes);  // "41.3 GiB"
 
+std::string times(int n);  // "once", "3 times"
+
 // "step0.backward1" -> "in the first step's backward pass of micro-batch 2". `accumulation`: micro-batches a step.
 std::string phase_in_words(std::string_view phase, std::int64_t accumulation);
 

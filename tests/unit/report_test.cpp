@@ -204,6 +204,27 @@ TEST(Report, VerdictOnAGpu) {
   EXPECT_EQ(report.ranks[0].points.size(), 3u);  // the need is shown to its end
 }
 
+// Two of 50 MiB, freed, then one of 100 MiB: three segments of 200 MiB, or one that is used again.
+TEST(Report, SaysWhatExpandableSegmentsWouldDo) {
+  EXPECT_TRUE(report_of(small_played()).warnings.empty());  // a fifteenth unused is not worth a word
+  Played played = small_played();
+  played.trace = {};
+  played.trace.modules = played.trace.ops = played.trace.phases = {""};
+  for (const Bytes bytes : {50_MiB, 50_MiB, 100_MiB}) played.trace.allocations.emplace_back().bytes = bytes;
+  played.trace.events = {0, 1, ~0, ~1, 2};
+  const std::string reserves = "With PYTORCH_ALLOC_CONF=expandable_segments:True the allocator reserves 0.0977 GiB in place of 0.195";
+  Report report = report_of(played);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_EQ(report.warnings[0].message, reserves + ".");
+  played.spec.cluster.memory = 150_MiB;
+  report = report_of(played);
+  ASSERT_EQ(report.warnings.size(), 2u);
+  EXPECT_EQ(report.warnings[0].at, "/allocator");  // as it is, it fits once the two are given back
+  EXPECT_EQ(report.warnings[1].message, reserves + ", and it fits.");
+  played.spec.allocator.expandable_segments = true;
+  EXPECT_TRUE(report_of(played).warnings.empty());
+}
+
 TEST(Report, AMemoryThatIsGivenIsTheAllocators) {
   Played played = small_played();
   played.spec.cluster.memory = 800_MiB;
