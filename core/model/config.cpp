@@ -232,6 +232,12 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.training.attention == Attention::eager)
     layer += 8.0 * static_cast<double>(a.heads) * static_cast<double>(spec.training.sequence);
   const double bytes = 8.0 * tokens * (static_cast<double>(a.layers) * layer + 16.0 * static_cast<double>(a.vocab_size));
+  // transformers masking_utils.py, _ignore_causal_mask_sdpa: a window that binds takes a mask, and SDPA then another kernel.
+  if (a.sliding_window > 0 && spec.training.sequence >= a.sliding_window)
+    return {{"/training/sequence", "unsupported",
+             "this model's sliding window of " + std::to_string(a.sliding_window) +
+                 " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
+                 std::to_string(a.sliding_window)}};
   if (bytes < 0x1p60) return {};
   return {{"/training/sequence", "range",
            "this many tokens through a model of this size could need more than 2^60 bytes: use a smaller micro_batch or sequence"}};

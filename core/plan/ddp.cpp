@@ -87,8 +87,8 @@ class Reducer {
   }
 
  private:
-  static constexpr Bytes broadcast_limit = 250_MiB;    // DistributedDataParallel.broadcast_bucket_size
-  static constexpr Bytes first_bucket_limit = 1_MiB;   // reducer.hpp, kDefaultFirstBucketBytes
+  static constexpr Bytes broadcast_limit = 250_MiB;   // DistributedDataParallel.broadcast_bucket_size
+  static constexpr Bytes first_bucket_limit = 1_MiB;  // reducer.hpp, kDefaultFirstBucketBytes
 
   void gradient_ready(const Tensor& parameter) {
     if (synchronize_ && !rebuilt_) ready_.push_back(parameter);

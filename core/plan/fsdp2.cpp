@@ -63,7 +63,11 @@ struct Group {
 class FullyShardedModel {
  public:
   FullyShardedModel(Device& device, const Spec& spec, int layers)
-      : device_(device), options_(spec.data), original_(spec.training.weights), rank_(spec.rank), groups_(static_cast<std::size_t>(layers) + 1) {
+      : device_(device),
+        options_(spec.data),
+        original_(spec.training.weights),
+        rank_(spec.rank),
+        groups_(static_cast<std::size_t>(layers) + 1) {
     compute_ = options_.param_dtype.value_or(original_);
     reduce_ = options_.reduce_dtype.value_or(compute_);
   }

@@ -12,7 +12,7 @@ namespace llmem {
 
 struct Rank {
   std::unique_ptr<CausalLm> model;
-  std::vector<Tensor> buffers;                     // of the model, in order
+  std::vector<Tensor> buffers;         // of the model, in order
   std::vector<NamedTensor> optimized;  // what the optimizer updates, in order: whole parameters, or this rank's shards
   bool gradients_are_sharded = false;  // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;

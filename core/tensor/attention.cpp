@@ -30,7 +30,9 @@ Tensor token_major(Device& device, const Dims& sizes, Dtype dtype) {
 }
 
 // torch.empty_like of what the kernel sees: query, key or value with tokens before heads.
-Tensor like_input(const Tensor& input) { return input.device().empty_strided({input.sizes(), strides_like(input.layout())}, input.dtype()); }
+Tensor like_input(const Tensor& input) {
+  return input.device().empty_strided({input.sizes(), strides_like(input.layout())}, input.dtype());
+}
 
 Tensors saved_inputs(const Saved& key, const Saved& query, const Saved& value) { return {key.unpack(), query.unpack(), value.unpack()}; }
 

@@ -23,7 +23,7 @@ class Saved {
   Tensor unpack() const;
 
  private:
-  Tensor alias_;                             // shares the memory, not the place in the graph
+  Tensor alias_;  // shares the memory, not the place in the graph
   Ref<CheckpointFrame> frame_;
   int index_ = 0;
 };
@@ -45,19 +45,19 @@ struct Node {
 
   Device& device;
   int references = 0;
-  std::uint64_t sequence = 0;        // later nodes run first
+  std::uint64_t sequence = 0;  // later nodes run first
   std::uint16_t op = 0;
   std::uint32_t module = 0;
   Few<Edge, 3> next;
-  struct Output {                    // what the forward op made: gradients are brought to its shape and dtype
+  struct Output {  // what the forward op made: gradients are brought to its shape and dtype
     Dims sizes;
     Dtype dtype = Dtype::float32;
   };
   Few<Output, 1> outputs;
-  BackwardFunction backward;         // holds what was saved; dropped as soon as it ran
-  Closure<void()> pre_hook;          // before backward, with the gradients in hand
-  Closure<void()> post_hook;         // after an AccumulateGrad
-  bool keeps_function = false;       // AccumulateGrad serves every step
+  BackwardFunction backward;    // holds what was saved; dropped as soon as it ran
+  Closure<void()> pre_hook;     // before backward, with the gradients in hand
+  Closure<void()> post_hook;    // after an AccumulateGrad
+  bool keeps_function = false;  // AccumulateGrad serves every step
 
   // Of the pass in progress.
   std::uint64_t pass = 0;

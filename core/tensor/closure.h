@@ -19,8 +19,7 @@ class Closure<Result(Args...)> {
   Closure() = default;
   Closure(std::nullptr_t) {}
   template <class F>
-    requires(!std::is_same_v<std::decay_t<F>, Closure>)
-  Closure(F function) {
+  requires(!std::is_same_v<std::decay_t<F>, Closure>) Closure(F function) {
     if constexpr (sizeof(F) <= capacity) {
       new (bytes_) F(std::move(function));
       call_ = [](void* f, Args... args) -> Result { return (*static_cast<F*>(f))(args...); };

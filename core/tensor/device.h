@@ -93,8 +93,8 @@ class Device {
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
   Ref<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are
-  bool stopped = false;                     // a recomputation that has all it came for: nothing more is computed
-  std::uint64_t next_sequence = 0;          // of the next autograd node
+  bool stopped = false;               // a recomputation that has all it came for: nothing more is computed
+  std::uint64_t next_sequence = 0;    // of the next autograd node
   std::uint64_t backward_passes = 0;
 
   // Hands the names over to the trace. Call once, when the run is over.

@@ -12,15 +12,15 @@
 namespace llmem {
 
 // ---- views: no memory of their own (aten/src/ATen/native/TensorShape.cpp)
-Tensor view(const Tensor& self, const Dims& sizes);            // sizes must be reachable without a copy
-Tensor unsafe_view(const Tensor& self, const Dims& sizes);     // as view, of a fresh tensor that nobody else sees
+Tensor view(const Tensor& self, const Dims& sizes);         // sizes must be reachable without a copy
+Tensor unsafe_view(const Tensor& self, const Dims& sizes);  // as view, of a fresh tensor that nobody else sees
 Tensor transpose(const Tensor& self, int a, int b);
-Tensor t(const Tensor& self);                                  // of a matrix
+Tensor t(const Tensor& self);  // of a matrix
 Tensor unsqueeze(const Tensor& self, int at);
 Tensor expand(const Tensor& self, const Dims& sizes);
 Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length);
-Tensor reshape(const Tensor& self, const Dims& sizes);         // a view where it can be, else a copy
-Tensor contiguous(const Tensor& self);                         // self where it is, else a copy
+Tensor reshape(const Tensor& self, const Dims& sizes);  // a view where it can be, else a copy
+Tensor contiguous(const Tensor& self);                  // self where it is, else a copy
 
 // ---- pointwise (aten/src/ATen/native/cuda/Binary*.cu, Unary*.cu): the result has the promoted dtype
 Tensor mul(const Tensor& self, const Tensor& other);
@@ -28,17 +28,17 @@ Tensor add(const Tensor& self, const Tensor& other);
 Tensor mul_scalar(const Tensor& self);
 Tensor add_scalar(const Tensor& self);
 Tensor neg(const Tensor& self);
-Tensor square(const Tensor& self);                             // pow(2)
+Tensor square(const Tensor& self);  // pow(2)
 Tensor rsqrt(const Tensor& self);
 Tensor silu(const Tensor& self);
-Tensor to(const Tensor& self, Dtype dtype);                    // self where it already is
+Tensor to(const Tensor& self, Dtype dtype);  // self where it already is
 Tensor clone(const Tensor& self);
-Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);   // any elementwise op outside the graph
+Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);  // any elementwise op outside the graph
 Tensor cat(const Tensors& parts, int d);
 
 // ---- reductions (aten/src/ATen/native/cuda/Reduce.cuh)
-Tensor mean_last(const Tensor& self);                          // mean(-1, keepdim=True)
-Tensor sum_to(const Tensor& self, const Dims& sizes);          // at::sum_to: over what was broadcast
+Tensor mean_last(const Tensor& self);                  // mean(-1, keepdim=True)
+Tensor sum_to(const Tensor& self, const Dims& sizes);  // at::sum_to: over what was broadcast
 // Scratch that summing `rows` rows of `columns` values asks for: partial sums, then semaphores.
 std::pair<Bytes, Bytes> column_sum_scratch(const struct GpuKind& gpu, std::int64_t rows, std::int64_t columns);
 
@@ -46,19 +46,19 @@ std::pair<Bytes, Bytes> column_sum_scratch(const struct GpuKind& gpu, std::int64
 Bytes scan_scratch(std::int64_t count);
 
 // ---- matrices (cuBLAS)
-Tensor mm(const Tensor& self, const Tensor& mat2);             // [n,k] @ [k,m]
-Tensor bmm(const Tensor& self, const Tensor& mat2);            // [b,n,k] @ [b,k,m]
-Tensor matmul(const Tensor& a, const Tensor& b);               // 4-D @ 4-D
+Tensor mm(const Tensor& self, const Tensor& mat2);   // [n,k] @ [k,m]
+Tensor bmm(const Tensor& self, const Tensor& mat2);  // [b,n,k] @ [b,k,m]
+Tensor matmul(const Tensor& a, const Tensor& b);     // 4-D @ 4-D
 // torch.nn.functional.linear: input [..., in], weight [out, in], bias [out] or none.
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
 
 // ---- attention and softmax
-Tensor softmax_float(const Tensor& self);                      // softmax(-1, dtype=float32)
+Tensor softmax_float(const Tensor& self);  // softmax(-1, dtype=float32)
 // scaled_dot_product_attention(is_causal=True, enable_gqa=…). query [B,H,S,d], key and value [B,Hkv,S,d].
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value);
 
 // ---- ends of the model
-Tensor embedding(const Tensor& weight, const Tensor& ids);     // weight [V,h], ids [B,S]
+Tensor embedding(const Tensor& weight, const Tensor& ids);         // weight [V,h], ids [B,S]
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);  // logits [N,V], target [N]; mean, a scalar
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.

@@ -35,12 +35,12 @@ struct TensorImpl {
   Ref<Storage> storage;
   Layout layout;
   Dtype dtype = Dtype::float32;
-  bool requires_grad = false;    // of a leaf
-  Ref<TensorImpl> base;          // what this is a view of: a view keeps it (DifferentiableViewMeta::base_)
-  Ref<Node> grad_fn;             // null: a leaf
-  int output_index = 0;          // which output of grad_fn
+  bool requires_grad = false;  // of a leaf
+  Ref<TensorImpl> base;        // what this is a view of: a view keeps it (DifferentiableViewMeta::base_)
+  Ref<Node> grad_fn;           // null: a leaf
+  int output_index = 0;        // which output of grad_fn
   Ref<TensorImpl> grad;
-  Ref<Node> accumulator;         // of a leaf that requires grad: its AccumulateGrad node
+  Ref<Node> accumulator;  // of a leaf that requires grad: its AccumulateGrad node
 };
 void destroy(TensorImpl* impl);
 

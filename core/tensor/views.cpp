@@ -81,9 +81,7 @@ Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length
   const Tensor result = alias(self, layout);
   grad.attach(result);
   // slice_backward: zeros of the whole, the gradient copied into its place
-  grad.backward([sizes = self.sizes()](Tensors& gradients) {
-    return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())};
-  });
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
   return result;
 }
 
