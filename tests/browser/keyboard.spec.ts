@@ -65,7 +65,7 @@ test('on a phone the answer comes first, and a tap opens each part', async ({ pa
 
 test('with one GPU the other methods say why they are not there', async ({ page, site }) => {
   await open(page, site);
-  await page.getByLabel('Number', { exact: true }).fill('1');
+  await page.getByLabel('Number of GPUs', { exact: true }).fill('1');
   await expect(page.getByText('DDP needs more than one GPU.')).toBeVisible();
   await expect(page.locator('button.bar')).toHaveCount(1);
 });

@@ -33,7 +33,7 @@ test('a link edited by hand in the address bar is followed', async ({ page, site
   await open(page, site);
   const before = await verdict(page).innerText();
   await page.goto(`${site.root}#v=1&model=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gpus=2&micro_batch=2`);
-  await expect(page.getByLabel('Number', { exact: true })).toHaveValue('2');
+  await expect(page.getByLabel('Number of GPUs', { exact: true })).toHaveValue('2');
   await settled(page);
   expect(await verdict(page).innerText()).not.toBe(before);
 });
@@ -45,7 +45,7 @@ for (const { what, link, complaints, settings } of published) {
       await open(page, site, link);
       for (const complaint of complaints) await expect(page.locator('.notice')).toContainText(complaint);
       await expect(page.locator('.notice li')).toHaveCount(complaints.length);
-      await expect(page.getByLabel('Number', { exact: true })).toHaveValue(String(settings.gpus));
+      await expect(page.getByLabel('Number of GPUs', { exact: true })).toHaveValue(String(settings.gpus));
       await expect(page).toHaveURL(site.root + link.replace('“', ''));
     });
   });

@@ -6,6 +6,24 @@ import { problemsAt } from './Problems';
 
 export type ControlKey = FieldKey | 'model';
 
+/** The name of each control, at the control and where something refers to it. */
+export const labels: Partial<Record<ControlKey, string>> = {
+  model: 'Model',
+  method: 'Method',
+  weights: 'Precision',
+  micro_batch: 'Micro-batch',
+  sequence: 'Sequence',
+  checkpointing: 'Checkpointing',
+  implementation: 'AdamW',
+  attention: 'Attention',
+  accumulation: 'Accumulation',
+  max_grad_norm: 'Clip norm',
+  expandable_segments: 'Allocator segments',
+  gpu: 'GPU',
+  gpus: 'Number of GPUs',
+  gpus_per_node: 'GPUs per node',
+};
+
 export function controlId(key: ControlKey): string {
   return `control-${key}`;
 }
@@ -19,26 +37,25 @@ export function focusControl(key: ControlKey): void {
 
 interface ControlProps {
   of: ControlKey;
-  label: string;
   help: string;
   fault?: string | undefined;
   children: ComponentChildren;
 }
 
 /** A control with its label, its help behind a “?”, and what is wrong with its value. */
-export function Control({ of, label, help, fault, children }: ControlProps) {
+export function Control({ of, help, fault, children }: ControlProps) {
   const open = useSignal(false);
   const messages = [...(fault ? [fault] : []), ...problemsAt(of).map(({ message }) => message)];
   return (
     <div class="control">
       <div class="label">
-        <label for={controlId(of)}>{label}</label>
+        <label for={controlId(of)}>{labels[of]}</label>
         <button
           type="button"
           class="help"
           aria-expanded={open.value}
           aria-controls={`${controlId(of)}-help`}
-          aria-label={`About ${label}`}
+          aria-label={`About ${labels[of]}`}
           onClick={() => (open.value = !open.value)}
         >
           ?
@@ -60,7 +77,7 @@ export function Control({ of, label, help, fault, children }: ControlProps) {
 }
 
 /** A setting that is typed. A text that does not read stays as it is; the last good value is used on. */
-export function NumberControl({ of, label, help, placeholder }: { of: FieldKey; label: string; help: string; placeholder?: string }) {
+export function NumberControl({ of, help, placeholder }: { of: FieldKey; help: string; placeholder?: string }) {
   const draft = useSignal<string | null>(null);
   const { settings } = choice.value;
   const text = shown(settings, of);
@@ -71,7 +88,7 @@ export function NumberControl({ of, label, help, placeholder }: { of: FieldKey; 
     if (changed) changeSettings({ [of]: changed[of] });
   };
   return (
-    <Control of={of} label={label} help={help} fault={fault}>
+    <Control of={of} help={help} fault={fault}>
       <input
         id={controlId(of)}
         type="text"
@@ -99,10 +116,10 @@ interface Option {
 }
 
 /** A setting that is chosen from a few. */
-export function SelectControl({ of, label, help, options }: { of: FieldKey; label: string; help: string; options: readonly Option[] }) {
+export function SelectControl({ of, help, options }: { of: FieldKey; help: string; options: readonly Option[] }) {
   const { settings } = choice.value;
   return (
-    <Control of={of} label={label} help={help}>
+    <Control of={of} help={help}>
       <Select
         id={controlId(of)}
         options={options}

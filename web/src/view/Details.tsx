@@ -4,7 +4,8 @@ import { best, choice, results, selected } from '../store';
 import { exactBytes, gib, pointName } from './format';
 import { Ledger } from './Ledger';
 import { Points } from './Points';
-import { controlOf, Place } from './Problems';
+import { focusControl, labels } from './Control';
+import { controlOf } from './Problems';
 
 /** What is behind the chosen bar. */
 export function Details() {
@@ -85,10 +86,21 @@ function Notes({ title, notes }: { title: string; notes: Note[] }) {
       <ul class="notes">
         {notes.map(({ at, text }) => (
           <li key={at + text}>
-            {text} {controlOf(at) && <Place at={at} />}
+            {text} <Where at={at} />
           </li>
         ))}
       </ul>
     </>
+  );
+}
+
+/** The way to the control that a note is about. */
+function Where({ at }: { at: string }) {
+  const control = controlOf(at);
+  if (!control) return null;
+  return (
+    <button type="button" class="plain" onClick={() => focusControl(control)}>
+      {labels[control]}
+    </button>
   );
 }

@@ -1,5 +1,6 @@
 import { modelName } from '../choice/choice';
 import { choice, link } from '../store';
+import { clusterInWords, recipeInWords } from './asked';
 import { Bars } from './Bars';
 import { Complaints } from './Complaints';
 import { ProblemList } from './Problems';
@@ -14,7 +15,7 @@ export function Embed() {
       <ProblemList />
       <Bars />
       <p class="quiet">
-        {modelName(model)}, {settings.micro_batch} × {settings.sequence} tokens on each GPU.{' '}
+        {modelName(model)} · {recipeInWords(settings)} · {clusterInWords(settings)}{' '}
         <a href={`./index.html${link.value}`} target="_blank" rel="noopener">
           Open in LLMem
         </a>

@@ -1,10 +1,10 @@
 import type { ComponentChildren } from 'preact';
 import { modelName } from '../choice/choice';
-import type { Settings } from '../choice/fields';
 import { best, changeSettings, choice, results } from '../store';
-import { gpuName, gpus } from '../gpus';
-import { Control, controlId, NumberControl, Select, SelectControl } from './Control';
-import { count, parameterCount } from './format';
+import { gpus } from '../gpus';
+import { clusterInWords, precisions, recipeInWords, settingsInWords } from './asked';
+import { Control, controlId, labels, NumberControl, Select, SelectControl } from './Control';
+import { parameterCount } from './format';
 import { ModelPicker } from './ModelPicker';
 import { PasteConfig } from './PasteConfig';
 import { problemsAt } from './Problems';
@@ -14,8 +14,11 @@ export function Inputs() {
   const { model, settings } = choice.value;
   return (
     <form class="inputs" aria-label="What to estimate" onSubmit={(event) => event.preventDefault()}>
-      <Part name="Model" value={`${modelName(model)}${modelFacts()}`}>
-        <ModelPicker />
+      <Part name="Model" value={[modelName(model), ...modelFacts()].join(' · ')}>
+        <div>
+          <ModelPicker />
+          <ModelFacts />
+        </div>
         <PasteConfig />
       </Part>
       <Part name="Recipe" value={recipeInWords(settings)}>
@@ -24,14 +27,12 @@ export function Inputs() {
         <div class="pair">
           <NumberControl
             of="micro_batch"
-            label="Micro-batch"
             help="Rows that one GPU works on at once (per_device_train_batch_size). Activations grow with it, weights and optimizer do not."
           />
-          <NumberControl of="sequence" label="Sequence" help="Tokens in each row (max_length). Activations and logits grow with it." />
+          <NumberControl of="sequence" help="Tokens in each row (max_length). Activations and logits grow with it." />
         </div>
         <SelectControl
           of="checkpointing"
-          label="Checkpointing"
           help="Full keeps only each layer’s input and runs the layer again in backward: far less memory, about a third more time (gradient_checkpointing=True)."
           options={[
             { value: 'none', name: 'none' },
@@ -39,11 +40,13 @@ export function Inputs() {
           ]}
         />
         <details class="more">
-          <summary>All settings</summary>
+          <summary>
+            All settings <span class="quiet">{settingsInWords(settings)}</span>
+          </summary>
           <AllSettings />
         </details>
       </Part>
-      <Part name="GPUs" value={`${settings.gpus} × ${gpuName(settings.gpu)}${nodesInWords(settings)}`}>
+      <Part name="GPUs" value={clusterInWords(settings)}>
         <GpuControls />
       </Part>
     </form>
@@ -64,25 +67,23 @@ function Part({ name, value, children }: { name: string; value: string; children
   );
 }
 
-function modelFacts(): string {
+/** What the core made of the model. */
+function modelFacts(): string[] {
   const answer = best.value && results.value[best.value].answer;
-  if (answer?.kind !== 'report') return '';
+  if (answer?.kind !== 'report') return [];
   const { model, parameters } = answer.report;
-  return ` · ${parameterCount(parameters.total)} parameters · ${model.layers} layers`;
+  return [`${parameterCount(parameters.total)} parameters`, `${model.layers} layers`];
 }
 
-const precisions: readonly { weights: Settings['weights']; autocast: Settings['autocast']; name: string; brief: string }[] = [
-  { weights: 'bfloat16', autocast: 'none', name: 'bf16', brief: 'bf16' },
-  { weights: 'float32', autocast: 'none', name: 'fp32', brief: 'fp32' },
-  { weights: 'float32', autocast: 'bfloat16', name: 'fp32 under bf16 autocast', brief: 'fp32, bf16 autocast' },
-];
+function ModelFacts() {
+  return <p class="quiet">{modelFacts().join(' · ')}</p>;
+}
 
 function PrecisionControl() {
   const { weights, autocast } = choice.value.settings;
   return (
     <Control
       of="weights"
-      label="Precision"
       help="What weights, gradients and optimizer states are held in, and what the model computes in (torch_dtype; bf16=True is autocast). FSDP2 takes its own mixed precision in place of autocast."
     >
       <Select
@@ -102,7 +103,7 @@ function PrecisionControl() {
 function MethodChoice() {
   return (
     <fieldset class="choice">
-      <legend>Method</legend>
+      <legend>{labels.method}</legend>
       <label>
         <input type="radio" name="method" id={controlId('method')} value="full" checked /> full
       </label>
@@ -124,32 +125,27 @@ function AllSettings() {
     <>
       <SelectControl
         of="implementation"
-        label="AdamW"
         help="foreach, PyTorch’s default, makes parameter-sized temporaries; fused makes none; loop goes parameter by parameter."
         options={['foreach', 'fused', 'loop'].map((value) => ({ value, name: value }))}
       />
       <SelectControl
         of="attention"
-        label="Attention"
         help="sdpa never holds the score matrix; eager does, and it grows with the square of the sequence (attn_implementation)."
         options={['sdpa', 'eager'].map((value) => ({ value, name: value }))}
       />
       <div class="pair">
         <NumberControl
           of="accumulation"
-          label="Accumulation"
           help="Micro-batches before each optimizer step (gradient_accumulation_steps). Gradients stay alive between them."
         />
         <NumberControl
           of="max_grad_norm"
-          label="Clip norm"
           help="Gradients are clipped to this norm before the step (max_grad_norm). Empty: not clipped."
           placeholder="none"
         />
       </div>
       <SelectControl
         of="expandable_segments"
-        label="Allocator segments"
         help="Expandable segments leave fewer unusable holes (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
         options={[
           { value: 'false', name: 'PyTorch’s default' },
@@ -165,30 +161,13 @@ function GpuControls() {
     <>
       <SelectControl
         of="gpu"
-        label="GPU"
         help="Which card: its memory as CUDA reports it, and how its kernels allocate."
         options={gpus.map(({ id, name, unsupported }) => ({ value: id, name: unsupported ? `${name} (not yet)` : name, disabled: unsupported }))}
       />
       <div class="pair">
-        <NumberControl of="gpus" label="Number" help="GPUs in all. DDP and FSDP2 use all of them, one rank on each." />
-        <NumberControl of="gpus_per_node" label="Per node" help="GPUs in one machine." />
+        <NumberControl of="gpus" help="GPUs in all. DDP and FSDP2 use all of them, one rank on each." />
+        <NumberControl of="gpus_per_node" help="GPUs in one machine." />
       </div>
     </>
   );
-}
-
-function recipeInWords(settings: Settings): string {
-  const precision = precisions.find((one) => one.weights === settings.weights && one.autocast === settings.autocast);
-  return [
-    'full',
-    precision?.brief ?? `${settings.weights}, ${settings.autocast} autocast`,
-    `AdamW ${settings.implementation}`,
-    settings.checkpointing === 'full' ? 'checkpointing' : 'no checkpointing',
-    `${count(settings.micro_batch)} × ${count(settings.sequence)} tokens`,
-  ].join(' · ');
-}
-
-function nodesInWords({ gpus, gpus_per_node }: Settings): string {
-  const nodes = Math.ceil(gpus / gpus_per_node);
-  return ` · ${count(nodes)} ${nodes === 1 ? 'node' : 'nodes'}`;
 }

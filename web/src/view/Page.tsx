@@ -1,3 +1,6 @@
+import { modelName } from '../choice/choice';
+import { choice } from '../store';
+import { clusterInWords, recipeInWords } from './asked';
 import { Complaints } from './Complaints';
 import { Details } from './Details';
 import { Bars } from './Bars';
@@ -5,6 +8,16 @@ import { Inputs } from './Inputs';
 import { ProblemList } from './Problems';
 import { Share } from './Share';
 import { Verdict } from './Verdict';
+
+/** On paper, where there are no controls. */
+function Asked() {
+  const { model, settings } = choice.value;
+  return (
+    <p class="only-print">
+      {modelName(model)} · {recipeInWords(settings)} · {clusterInWords(settings)}
+    </p>
+  );
+}
 
 export function Page() {
   return (
@@ -17,6 +30,7 @@ export function Page() {
         <Inputs />
         <main class="answers">
           <Complaints />
+          <Asked />
           <Verdict />
           <ProblemList />
           <Bars />

@@ -11,7 +11,7 @@ const columns: readonly { key: Exclude<keyof Point, 'at'>; name: string }[] = [
 /** The counters of torch.cuda along the first two steps. */
 export function Points({ rank }: { rank: RankReport }) {
   const most = Math.max(...rank.points.map((point) => point.peak_reserved));
-  const peak = Math.max(...rank.points.map((point) => point.peak_allocated));
+  const peak = rank.points.find((point) => point.peak_allocated === rank.peak_allocated);
   return (
     <>
       <h3>Along the step</h3>
@@ -37,7 +37,7 @@ export function Points({ rank }: { rank: RankReport }) {
                 </td>
                 {columns.map(({ key }) => (
                   <td
-                    class={key === 'peak_allocated' && point[key] === peak ? 'number peak' : 'number'}
+                    class={key === 'peak_allocated' && point === peak ? 'number peak' : 'number'}
                     key={key}
                     title={exactBytes(point[key])}
                   >
