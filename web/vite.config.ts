@@ -9,6 +9,7 @@ const core = process.env.LLMEM_WASM ?? here('../build/wasm');
 
 export default defineConfig({
   base: './', // any path of any host
+  appType: 'mpa', // what is not there is not there: no page in its place
   publicDir: false,
   plugins: [siteData({ presets: here('../presets'), core })],
   resolve: {
@@ -18,6 +19,7 @@ export default defineConfig({
     ],
   },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+  server: { fs: { allow: [here('..')] } },
   worker: { format: 'es' },
   build: {
     target: 'es2022',

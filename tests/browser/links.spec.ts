@@ -63,3 +63,18 @@ test.describe('a model that is not there', () => {
     await expect(verdict(page)).toContainText('GiB');
   });
 });
+
+test.describe('a model that cannot be estimated yet', () => {
+  test.use({ tolerated: [/404/] });
+  test('is said to be so', async ({ page, site }) => {
+    await open(page, site, '#v=1&model=mistralai/Mixtral-8x7B-v0.1&gpu=h100-sxm-80gb&gpus=8');
+    await expect(verdict(page)).toContainText('mistralai/Mixtral-8x7B-v0.1 cannot be estimated yet: "mixtral" is not supported yet');
+  });
+});
+
+test('a card whose memory nobody knows has bars without a line', async ({ page, site }) => {
+  await open(page, site, '#v=1&model=meta-llama/Llama-3.1-8B&gpu=a100-sxm-96gb&gpus=2');
+  await expect(verdict(page)).toContainText(/needs .* GiB/);
+  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('.capacity')).toHaveCount(0);
+});

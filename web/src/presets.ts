@@ -17,7 +17,14 @@ export class PresetError extends Error {}
 
 /** Loads the index once, when someone is about to search it; tries again after a failure. */
 export async function loadPresetIndex(): Promise<void> {
-  if (presetIndex.value.state === 'ready' || presetIndex.value.state === 'loading') return;
+  if (presetIndex.value.state === 'ready') return;
+  loading ??= fetchIndex().finally(() => (loading = undefined));
+  await loading;
+}
+
+let loading: Promise<void> | undefined;
+
+async function fetchIndex(): Promise<void> {
   presetIndex.value = { state: 'loading' };
   try {
     presetIndex.value = { state: 'ready', presets: (await fetchJson('presets/index.json')) as Preset[] };
@@ -32,11 +39,23 @@ const configs = new Map<string, JsonObject>();
 export async function presetConfig(id: string): Promise<JsonObject> {
   const known = configs.get(id);
   if (known) return known;
-  const file = (await fetchJson(`presets/models/${encodeURIComponent(id.replaceAll('/', '__'))}.json`).catch(() => {
-    throw new PresetError(`There is no preset “${id}”, or it could not be loaded. Choose another, or paste its config.json.`);
-  })) as { config: JsonObject };
-  configs.set(id, file.config);
-  return file.config;
+  try {
+    const file = (await fetchJson(`presets/models/${encodeURIComponent(id.replaceAll('/', '__'))}.json`)) as { config: JsonObject };
+    configs.set(id, file.config);
+    return file.config;
+  } catch {
+    throw new PresetError(await whyNoConfig(id));
+  }
+}
+
+async function whyNoConfig(id: string): Promise<string> {
+  await loadPresetIndex();
+  const index = presetIndex.value;
+  if (index.state !== 'ready') return `The configuration of “${id}” could not be loaded.`;
+  const preset = index.presets.find((one) => one.id === id);
+  if (preset?.unsupported) return `${id} cannot be estimated yet: ${preset.unsupported}`;
+  if (preset) return `The configuration of “${id}” could not be loaded.`;
+  return `There is no preset “${id}”. Choose another, or paste its config.json.`;
 }
 
 async function fetchJson(path: string): Promise<unknown> {

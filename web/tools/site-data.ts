@@ -30,6 +30,8 @@ export function siteData({ presets, core }: { presets: string; core: string }): 
       // One look at the models is enough for all outputs; workers are bundled on their own, without this plugin.
       for (const [fileName, source] of await siteFiles(presets, core)) this.emitFile({ type: 'asset', fileName, source });
     },
+    // While developing, Vite puts styles into the page itself.
+    transformIndexHtml: (html, { server }) => (server ? html.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'") : html),
     configureServer(server) {
       let files: Promise<Map<string, string>> | undefined;
       server.middlewares.use(async (request, response, next) => {
