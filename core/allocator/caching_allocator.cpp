@@ -217,12 +217,20 @@ std::int32_t CachingAllocator::alloc_block(std::uint16_t pool, std::int64_t size
   return expandable_segments_ ? try_allocate_expandable_block(pool, size) : alloc_segment(pool, segment_size(size));
 }
 
+// Between free blocks of one size PyTorch takes that of the oldest segment, then the lowest address (BlockComparatorSizeCounterAddress).
+// Addresses that ascend and are never given out again put both in one number.
+std::uint64_t CachingAllocator::new_addresses(std::int64_t bytes) {
+  const std::uint64_t address = next_address_;
+  next_address_ += static_cast<std::uint64_t>(bytes);
+  return address;
+}
+
 // cudaMalloc
 std::int32_t CachingAllocator::alloc_segment(std::uint16_t pool, std::int64_t size) {
   if (!device_has(size)) return none;
   count_reserved(DeviceCall::Kind::allocate, size);
   Block block;
-  block.address = device_address(size);
+  block.address = new_addresses(size);
   block.size = size;
   block.pool = pool;
   return new_block(block);
@@ -273,7 +281,6 @@ void CachingAllocator::release_block(std::int32_t index) {
   const Block& block = blocks_[index];
   take_free(index);
   count_reserved(DeviceCall::Kind::free, block.size);
-  holes_.push_back({block.size, block.address});
   drop_block(index);
 }
 
@@ -282,20 +289,6 @@ void CachingAllocator::count_reserved(DeviceCall::Kind kind, std::int64_t bytes)
   counters_.reserved += Bytes{more ? bytes : -bytes};
   counters_.peak_reserved = std::max(counters_.peak_reserved, counters_.reserved);
   device_calls_.push_back({kind, Bytes{bytes}});
-}
-
-// Which addresses a driver hands out is its own affair; they decide between free blocks of one size. Assumed: ascending, and an address
-// that was given back serves the next segment of its size, which is what the vectors' device does.
-std::uint64_t CachingAllocator::device_address(std::int64_t bytes) {
-  const auto hole = std::find_if(holes_.begin(), holes_.end(), [bytes](const Hole& h) { return h.size == bytes; });
-  if (hole != holes_.end()) {
-    const std::uint64_t address = hole->address;
-    holes_.erase(hole);
-    return address;
-  }
-  const std::uint64_t address = next_address_;
-  next_address_ += static_cast<std::uint64_t>(bytes);
-  return address;
 }
 
 // ---------------------------------------------------------------- expandable segments
@@ -329,8 +322,7 @@ std::int32_t CachingAllocator::find_expandable_block(std::uint16_t pool, std::in
   Block block;
   block.size = rounded_up(memory_ + memory_ / 8, page_size(pool));
   if (block.size < size) return none;
-  block.address = next_address_;
-  next_address_ += static_cast<std::uint64_t>(block.size);
+  block.address = new_addresses(block.size);
   block.pool = pool;
   block.mapped = false;
   block.expandable = true;

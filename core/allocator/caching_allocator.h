@@ -49,10 +49,10 @@ class CachingAllocator {
   void reset_peaks();  // torch.cuda.reset_peak_memory_stats()
 
   const Counters& counters() const { return counters_; }
-  Bytes block_size(std::size_t key) const;  // what the live block counts for in `allocated`
-  std::uint64_t block_address(std::size_t key) const;
-  Bytes segment_size_for(Bytes request) const;  // what a request asks of the device if no free block serves it
-  int retries() const { return retries_; }      // num_alloc_retries
+  Bytes block_size(std::size_t key) const;             // what the live block counts for in `allocated`
+  std::uint64_t block_address(std::size_t key) const;  // ascends with the age of segments
+  Bytes segment_size_for(Bytes request) const;         // what a request asks of the device if no free block serves it
+  int retries() const { return retries_; }             // num_alloc_retries
   const std::vector<DeviceCall>& device_calls() const { return device_calls_; }
 
  private:
@@ -106,7 +106,7 @@ class CachingAllocator {
 
   bool device_has(std::int64_t bytes) const { return bytes <= memory_ - counters_.reserved.count; }
   void count_reserved(DeviceCall::Kind kind, std::int64_t bytes);
-  std::uint64_t device_address(std::int64_t bytes);
+  std::uint64_t new_addresses(std::int64_t bytes);
 
   bool expandable_segments_;
   std::int64_t max_split_size_, roundup_power2_divisions_, memory_;
@@ -114,11 +114,6 @@ class CachingAllocator {
   std::vector<std::int32_t> unused_;  // entries of blocks_ that hold nothing
   std::vector<std::int32_t> block_of_key_;
   std::vector<Pool> pools_;  // [2 * stream]: small, [2 * stream + 1]: large
-  struct Hole {
-    std::int64_t size;
-    std::uint64_t address;
-  };
-  std::vector<Hole> holes_;  // addresses given back to the device
   std::uint64_t next_address_ = 0;
   Counters counters_;
   int retries_ = 0;

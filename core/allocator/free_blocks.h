@@ -6,8 +6,7 @@
 
 namespace llmem {
 
-// The free blocks of a pool, ordered by size, then address, as PyTorch's std::set<Block*, BlockComparatorSize>: best fit is the first that
-// is not smaller. Kept as short sorted runs, one per eighth of a power of two, so that nothing is allocated per block.
+// The free blocks of a pool, ordered by size, then address, where PyTorch has a std::set<Block*>: best fit is the first that is not smaller. Kept as short sorted runs, one per eighth of a power of two, so that nothing is allocated per block.
 class FreeBlocks {
  public:
   struct Entry {

@@ -17,7 +17,7 @@ namespace {
 
 // A line of tests/data/allocator/*.txt (from_snapshot.py says how they read).
 struct Recorded {
-  enum class Kind { request, free, device } kind;
+  enum class Kind { request, failure, free, device } kind;
   std::size_t key = 0;
   Bytes bytes;
   std::uint64_t address = 0;
@@ -44,8 +44,12 @@ Recording recording(const std::string& name) {
   Recording out;
   for (std::string line; std::getline(file, line);) {
     Recorded r{};
-    if (line[0] == '+') {
-      int stream = 0;
+    int stream = 0;
+    if (line[0] == '!') {
+      std::istringstream(line.substr(1)) >> r.bytes.count >> stream;
+      r.kind = Recorded::Kind::failure;
+      r.stream = static_cast<std::uint8_t>(stream);
+    } else if (line[0] == '+') {
       std::uint64_t address = 0;
       std::istringstream(line.substr(1)) >> r.bytes.count >> address >> stream;
       r.kind = Recorded::Kind::request;
@@ -83,7 +87,7 @@ Trace trace_of(const Recording& recording) {
   return trace;
 }
 
-// Where a two-layer Llama's training step left PyTorch's counters at its end, and how far they had been.
+// Where the recorded run left PyTorch's counters at its end, and how far they had been.
 struct Expected {
   const char* recording;
   AllocatorSettings settings;
@@ -96,12 +100,13 @@ class Recordings : public testing::TestWithParam<Expected> {};
 TEST_P(Recordings, EveryBlockAndDeviceCallIsPyTorchs) {
   const Expected& expected = GetParam();
   const Recording recorded = recording(expected.recording);
-  CachingAllocator allocator(expected.settings, recorded.requests);
+  CachingAllocator allocator(expected.settings, recorded.requests + 1);
   std::vector<DeviceCall> calls;
   for (const Recorded& r : recorded.lines) {
     switch (r.kind) {
       case Recorded::Kind::device: calls.push_back(r.call); break;
       case Recorded::Kind::free: allocator.release(r.key); break;
+      case Recorded::Kind::failure: ASSERT_FALSE(allocator.allocate(recorded.requests, r.bytes, r.stream)); break;
       case Recorded::Kind::request:
         ASSERT_TRUE(allocator.allocate(r.key, r.bytes, r.stream)) << "request " << r.key;
         ASSERT_EQ(allocator.block_address(r.key), r.address) << "request " << r.key;
@@ -125,6 +130,12 @@ AllocatorSettings settings(bool expandable, std::optional<std::int64_t> max_spli
   return s;
 }
 
+AllocatorSettings power2_divisions(std::int64_t divisions, Bytes memory) {
+  AllocatorSettings s = settings(false, {}, memory);
+  s.roundup_power2_divisions = divisions;
+  return s;
+}
+
 // Counters: the oracle's points for the runs that were recorded. 8 TiB is the memory of its device unless a spec says otherwise;
 // it decides where an expandable segment's address space ends.
 INSTANTIATE_TEST_SUITE_P(
@@ -134,7 +145,13 @@ INSTANTIATE_TEST_SUITE_P(
         Expected{
             "expandable_segments", settings(true, {}, Bytes{std::int64_t{8} << 40}), {124062208}, {369149952}, {469762048}, {469762048}, 0},
         Expected{"max_split_size", settings(false, 21, Bytes{1380000000}), {125669888}, {1271422464}, {1155530752}, {1293942784}, 2},
-        Expected{"streams", settings(false, {}, {}), {43973120}, {326450688}, {524288000}, {524288000}, 0}),
+        Expected{"streams", settings(false, {}, {}), {43973120}, {326450688}, {524288000}, {524288000}, 0},
+        // exercise.py: little memory, so that the cache goes back to the device many times and some requests fail.
+        Expected{"pressure", settings(false, {}, Bytes{220000000}), {68710400}, {180279296}, {169869312}, {218103808}, 18},
+        Expected{
+            "pressure_expandable_segments", settings(true, {}, Bytes{150000000}), {111149568}, {144736256}, {132120576}, {148897792}, 67},
+        Expected{"pressure_max_split_size", settings(false, 21, Bytes{150000000}), {1348608}, {87035392}, {94371840}, {142606336}, 11},
+        Expected{"roundup_power2_divisions", power2_divisions(8, Bytes{240000000}), {42083840}, {201524224}, {150994944}, {228589568}, 3}),
     [](const auto& instance) { return std::string(instance.param.recording); });
 
 // ---------------------------------------------------------------- out of memory
@@ -271,6 +288,23 @@ TEST(CachingAllocator, EmptyCacheUnmapsWholePagesOfExpandableSegments) {
   EXPECT_EQ(allocator.counters().reserved, 60_MiB);
   EXPECT_EQ(allocator.block_address(3) - allocator.block_address(0), std::uint64_t{15} << 20);
   EXPECT_EQ(allocator.device_calls().back(), (DeviceCall{DeviceCall::Kind::map, 20_MiB}));
+}
+
+// Two free blocks of 1 MiB: one in a segment that was given back and asked for again (perhaps at its old, lower address), one in an
+// older segment. BlockComparatorSizeCounterAddress (PyTorch 2.14): the older segment's.
+TEST(CachingAllocator, AmongEqualBlocksTheOldestSegmentIsUsed) {
+  CachingAllocator allocator({}, 7);
+  for (const std::size_t key : {0, 1, 2, 3}) ASSERT_TRUE(allocator.allocate(key, 1_MiB));  // two segments of 2 MiB
+  allocator.release(0);
+  allocator.release(1);
+  allocator.empty_cache();
+  ASSERT_TRUE(allocator.allocate(4, 1_MiB));
+  ASSERT_TRUE(allocator.allocate(5, 1_MiB));
+  const std::uint64_t older = allocator.block_address(2);
+  allocator.release(4);
+  allocator.release(2);
+  ASSERT_TRUE(allocator.allocate(6, 1_MiB));
+  EXPECT_EQ(allocator.block_address(6), older);
 }
 
 // ---------------------------------------------------------------- the ordered set
