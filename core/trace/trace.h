@@ -12,34 +12,42 @@ namespace llmem {
 // What an allocation is for. `temporary` until the step knows better: a tensor that backward needs becomes an activation, a
 // parameter's .grad a gradient.
 enum class Category : std::uint8_t {
-  weights, gradients, optimizer_states,
-  attention, mlp, norms, logits_and_loss, other_activations,
-  temporaries, communication, workspaces,
+  weights,
+  gradients,
+  optimizer_states,
+  attention,
+  mlp,
+  norms,
+  logits_and_loss,
+  other_activations,
+  temporaries,
+  communication,
+  workspaces,
 };
 inline constexpr int category_count = 11;
 
 // One request to PyTorch's caching allocator.
 struct Allocation {
-  Bytes bytes;                 // as requested, before any rounding
+  Bytes bytes;  // as requested, before any rounding
   Category category = Category::temporaries;
-  std::uint8_t stream = 0;     // 0: the compute stream. Each stream has its own free blocks.
-  std::uint16_t op = 0;        // index into Trace::ops
-  std::uint32_t module = 0;    // index into Trace::modules
-  std::uint32_t phase = 0;     // index into Trace::phases
+  std::uint8_t stream = 0;   // 0: the compute stream. Each stream has its own free blocks.
+  std::uint16_t op = 0;      // index into Trace::ops
+  std::uint32_t module = 0;  // index into Trace::modules
+  std::uint32_t phase = 0;   // index into Trace::phases
 };
 
 // A moment at which the memory counters are read, as the oracle reads them ("step0.forward0").
 struct Point {
   std::string at;
-  std::size_t event = 0;       // after how many events
+  std::size_t event = 0;  // after how many events
 };
 
 // The allocation history of one rank: every request and free, in order.
 struct Trace {
   std::vector<Allocation> allocations;
-  std::vector<std::int32_t> events;            // i: allocation i is made; ~i: it is freed
+  std::vector<std::int32_t> events;  // i: allocation i is made; ~i: it is freed
   std::vector<Point> points;
-  std::vector<std::size_t> peak_resets;        // after how many events the peaks start anew (each training step)
+  std::vector<std::size_t> peak_resets;  // after how many events the peaks start anew (each training step)
   std::vector<std::string> modules, ops, phases;
 };
 
