@@ -5,14 +5,16 @@ import type { Settings } from './fields';
 export type Method = 'none' | 'ddp' | 'fsdp2';
 export const methods: readonly Method[] = ['none', 'ddp', 'fsdp2'];
 
+const short = { ddp: 'DDP', fsdp2: 'FSDP2' } as const;
+
 export function methodName(method: Method, { gpus }: Settings): string {
   if (method === 'none') return 'One GPU';
-  return `${method === 'ddp' ? 'DDP' : 'FSDP2'} × ${gpus}`;
+  return gpus > 1 ? `${short[method]} × ${gpus}` : short[method];
 }
 
 /** Why a method makes no sense for these settings; undefined if it does. */
 export function whyNot(method: Method, { gpus }: Settings): string | undefined {
-  return method !== 'none' && gpus < 2 ? `${method === 'ddp' ? 'DDP' : 'FSDP2'} needs more than one GPU.` : undefined;
+  return method !== 'none' && gpus < 2 ? `${short[method]} needs more than one GPU.` : undefined;
 }
 
 /** What the bar of a method assumes, in words. */
@@ -23,17 +25,17 @@ export function assumed(method: Method, settings: Settings): string {
   return `Weights, gradients and optimizer states cut in ${settings.gpus}, each layer gathered while it runs; ${computed}.`;
 }
 
-const short = { bfloat16: 'bf16', float32: 'fp32', float16: 'fp16' } as const;
+const dtypes = { bfloat16: 'bf16', float32: 'fp32', float16: 'fp16' } as const;
 
 function precision(method: Method, { weights, autocast }: Settings): string {
-  const held = short[weights];
+  const held = dtypes[weights];
   if (method === 'fsdp2') {
     const computed = fsdpParamDtype({ weights, autocast });
     return computed === null || computed === weights
       ? `held and computed in ${held}, gradients reduced in fp32`
-      : `held in ${held}, gathered and computed in ${short[computed]} (its own mixed precision in place of autocast), gradients reduced in fp32`;
+      : `held in ${held}, gathered and computed in ${dtypes[computed]} (its own mixed precision in place of autocast), gradients reduced in fp32`;
   }
-  return autocast === 'none' ? `held and computed in ${held}` : `held in ${held}, computed under ${short[autocast]} autocast`;
+  return autocast === 'none' ? `held and computed in ${held}` : `held in ${held}, computed under ${dtypes[autocast]} autocast`;
 }
 
 /**

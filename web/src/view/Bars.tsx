@@ -144,7 +144,7 @@ function Segments({ report }: { report: Report }) {
         <Segment key={segment.category} {...segment} />
       ))}
       {limit !== null && rank.device_total > limit && (
-        <rect class="overflow" x={x(limit)} y={MARGIN} width={x(rank.device_total) - x(limit)} height={BAR} fill="url(#overflow)" />
+        <rect class={`overflow status-${report.verdict.status}`} x={x(limit)} y={MARGIN} width={x(rank.device_total) - x(limit)} height={BAR} fill="url(#overflow)" />
       )}
       {limit !== null && <line class="capacity" x1={x(limit)} x2={x(limit)} y1={0} y2={height} />}
       {segments.map((segment) => (

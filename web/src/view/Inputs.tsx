@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact';
 import { modelName } from '../choice/choice';
 import { best, changeSettings, choice, results } from '../store';
 import { gpus } from '../gpus';
-import { clusterInWords, precisions, recipeInWords, settingsInWords } from './asked';
+import { clusterInWords, precisionInWords, precisions, recipeInWords, settingsInWords } from './asked';
 import { Control, controlId, labels, NumberControl, Select, SelectControl } from './Control';
 import { parameterCount } from './format';
 import { ModelPicker } from './ModelPicker';
@@ -81,6 +81,9 @@ function ModelFacts() {
 
 function PrecisionControl() {
   const { weights, autocast } = choice.value.settings;
+  const value = `${weights}/${autocast}`;
+  const options = precisions.map((one) => ({ value: `${one.weights}/${one.autocast}`, name: one.name }));
+  const listed = options.some((option) => option.value === value);
   return (
     <Control
       of="weights"
@@ -88,11 +91,11 @@ function PrecisionControl() {
     >
       <Select
         id={controlId('weights')}
-        options={precisions.map((one) => ({ value: `${one.weights}/${one.autocast}`, name: one.name }))}
-        value={`${weights}/${autocast}`}
+        options={listed ? options : [...options, { value, name: precisionInWords(choice.value.settings) }]}
+        value={value}
         invalid={problemsAt('weights').length > 0}
-        onChange={(value) => {
-          const chosen = precisions.find((one) => `${one.weights}/${one.autocast}` === value);
+        onChange={(picked) => {
+          const chosen = precisions.find((one) => `${one.weights}/${one.autocast}` === picked);
           if (chosen) changeSettings({ weights: chosen.weights, autocast: chosen.autocast });
         }}
       />

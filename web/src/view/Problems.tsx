@@ -3,7 +3,7 @@ import { fieldKeys, fields, type FieldKey } from '../choice/fields';
 import { methodName, methods, type Method } from '../choice/methods';
 import type { Problem } from '../core/answer';
 import { choice, results } from '../store';
-import { focusControl } from './Control';
+import { focusControl, labels, type ControlKey } from './Control';
 
 interface Shown extends Problem {
   of: Method[];
@@ -25,12 +25,17 @@ const problems = computed<Shown[]>(() => {
 });
 
 /** The control that a JSON pointer into the spec belongs to. */
-export function controlOf(at: string): FieldKey | 'model' | undefined {
+export function controlOf(at: string): ControlKey | undefined {
   if (at.startsWith('/model')) return 'model';
-  return fieldKeys.find((key) => fields[key].at === at) ?? fieldKeys.find((key) => at !== '' && fields[key].at.startsWith(`${at}/`));
+  const key = fieldKeys.find((one) => fields[one].at === at) ?? fieldKeys.find((one) => at !== '' && fields[one].at.startsWith(`${at}/`));
+  const control = key && (sharedControls[key] ?? key);
+  return control && labels[control] ? control : undefined;
 }
 
-export function problemsAt(control: FieldKey | 'model'): Problem[] {
+/** Settings that another one's control sets along. */
+const sharedControls: Partial<Record<FieldKey, FieldKey>> = { autocast: 'weights', optimizer: 'implementation' };
+
+export function problemsAt(control: ControlKey): Problem[] {
   return problems.value.filter(({ at }) => controlOf(at) === control);
 }
 

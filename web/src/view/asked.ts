@@ -10,11 +10,15 @@ export const precisions: readonly { weights: Settings['weights']; autocast: Sett
   { weights: 'float32', autocast: 'bfloat16', name: 'fp32 under bf16 autocast', brief: 'fp32, bf16 autocast' },
 ];
 
+export function precisionInWords({ weights, autocast }: Settings): string {
+  const known = precisions.find((one) => one.weights === weights && one.autocast === autocast);
+  return known?.brief ?? (autocast === 'none' ? weights : `${weights}, ${autocast} autocast`);
+}
+
 export function recipeInWords(settings: Settings): string {
-  const precision = precisions.find((one) => one.weights === settings.weights && one.autocast === settings.autocast);
   return [
     'full',
-    precision?.brief ?? `${settings.weights}, ${settings.autocast} autocast`,
+    precisionInWords(settings),
     `AdamW ${settings.implementation}`,
     settings.checkpointing === 'full' ? 'checkpointing' : 'no checkpointing',
     `${count(settings.micro_batch)} × ${count(settings.sequence)} tokens`,
