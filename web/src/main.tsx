@@ -1,8 +1,26 @@
 import { render } from 'preact';
 import './style/page.css';
 import { start } from './store';
+import { Embed } from './view/Embed';
 import { Page } from './view/Page';
 
+// Both index.html and embed.html, which says so on its root element.
+const embedded = document.documentElement.dataset.view === 'embed';
 const root = document.getElementById('page');
-if (root) render(<Page />, root);
-void start({ address: true });
+if (root) {
+  render(embedded ? <Embed /> : <Page />, root);
+  if (embedded) fitInto(window.parent, root);
+}
+// The address of an embed belongs to its host: it is read, never written.
+void start({ address: !embedded });
+
+/** Takes the theme that the host asks for, and tells it how tall the content is: src/element.ts listens. */
+function fitInto(host: Window, content: HTMLElement): void {
+  const theme = new URLSearchParams(location.search).get('theme');
+  if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
+  if (host === window) return;
+  new ResizeObserver(() => {
+    // To whichever page is around: the number is no secret.
+    host.postMessage({ type: 'llmem-height', height: Math.ceil(content.getBoundingClientRect().height) }, '*');
+  }).observe(content);
+}

@@ -1,5 +1,4 @@
 import { computed, signal } from '@preact/signals';
-import { ticks } from 'd3-array';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { assumed, methodName, methods, whyNot, type Method } from '../choice/methods';
 import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
@@ -218,7 +217,7 @@ function Axis() {
   if (reports.value.length === 0) return null;
   return (
     <svg class="axis" {...canvas(20)}>
-      {ticks(0, extent.value / GIB, Math.max(2, Math.floor(width.value / 90))).map((tick) => (
+      {roundNumbers(extent.value / GIB, Math.max(2, width.value / 90)).map((tick) => (
         <g key={tick} transform={`translate(${x(tick * GIB)},0)`}>
           <line y2={4} />
           <text y={15} text-anchor={tick === 0 ? 'start' : 'middle'}>
@@ -228,6 +227,13 @@ function Axis() {
       ))}
     </svg>
   );
+}
+
+/** From 0 to `most`, about `about` of them, 1, 2 or 5 times a power of ten apart. */
+function roundNumbers(most: number, about: number): number[] {
+  const power = 10 ** Math.floor(Math.log10(most / about));
+  const step = power * ([1, 2, 5].find((factor) => factor * power >= most / about) ?? 10);
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, index) => index * step);
 }
 
 /** Only what is in some bar. */
