@@ -1,33 +1,123 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 
 namespace llmem {
 
-// A decoder of the Llama kind: what config.json says, with every omitted field resolved to what the Hugging Face class would use.
-struct Architecture {
-  std::string model_type;   // "llama", "qwen3", …
-  std::string model_class;  // "LlamaForCausalLM", …
-  std::int64_t hidden_size = 0, intermediate_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab_size = 0;
-  bool tied_embeddings = false;
-  bool qkv_bias = false, output_bias = false, mlp_bias = false;  // of q, k, v; of o; of gate, up, down
-  bool qk_norm = false;                                          // RMSNorm over each head's q and k (qwen3)
-  std::int64_t sliding_window = 0;                               // 0: none. Where it binds (window <= sequence) SDPA needs a mask.
-};
-
-// One parameter tensor. A tied head is no parameter of its own.
+// One tensor that a model's modules register. A tied head is none of its own.
 struct Parameter {
-  std::string name;  // "model.layers.3.mlp.up_proj.weight"
+  enum class Kind : std::uint8_t { parameter, frozen, buffer };   // frozen: a parameter that never wants a gradient
+
+  std::string name;                         // "model.layers.3.mlp.up_proj.weight"
   std::vector<std::int64_t> shape;
+  Kind kind = Kind::parameter;
+  std::optional<Dtype> dtype;               // none: that of the weights
   std::int64_t count() const {
     std::int64_t n = 1;
     for (std::int64_t d : shape) n *= d;
     return n;
   }
+};
+
+enum class NormKind : std::uint8_t {
+  rms,           // weight * x.to(dtype): llama
+  rms_float,     // (weight * x).to(dtype): olmo2
+  rms_one_plus,  // (x * (1 + weight)).to(dtype): gemma
+  layer,         // nn.LayerNorm
+  layer_bare,    // without weight, in fp32: olmo
+  layer_cohere,  // in fp32, with a weight and no bias, op by op: cohere
+  layer_one_plus,  // nn.functional.layer_norm with 1 + weight, in fp32: nemotron
+};
+enum class QkNorm : std::uint8_t {
+  none,
+  head,               // one weight of head_dim for all heads: qwen3
+  head_after_rotary,  // the same, after the rotary embedding: hunyuan
+  whole,              // over all heads together: olmo2
+  heads_by_dim,       // a weight of [heads, head_dim]: cohere
+  each_head_apart,    // a LayerNorm for each head: stablelm
+};
+enum class ScaledEmbedding : std::uint8_t { no, by_number, by_tensor, by_buffer };
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu_squared, other };
+enum class Rotary : std::uint8_t {
+  none,
+  halves,             // llama: rotate_half over the two halves of a head
+  pairs,              // glm: neighbouring values are turned
+  pairs_float,        // cohere: as pairs, in fp32
+  repeated_float,     // ernie4_5: as pairs_float, cos and sin repeated in every layer
+};
+
+// The names of a family's modules, in the order in which they are defined. Each word is a role and a name:
+// layer:     a attention, m MLP, norms: 1 before and 2 after attention, 3 before and 4 after the MLP
+// attention: q k v o, f all three of q, k, v in one, Q K the norms of q and k
+// mlp:       g gate, u up, d down, f gate and up in one, x an activation with parameters (apertus)
+struct Names {
+  std::string_view model = "model", embedding = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head";
+  std::string_view layer = "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm";
+  std::string_view attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:q_norm K:k_norm";
+  std::string_view mlp = "g:gate_proj u:up_proj d:down_proj";
+  // mixture of experts: R router, E experts, S shared expert, G its gate
+  std::string_view mixture = "R:gate E:experts";
+};
+// The name that has this role, "" where there is none.
+std::string_view name_of(std::string_view names, char role);
+
+// A mixture of experts in place of the MLP, in the layers that have it.
+struct Experts {
+  std::int64_t count = 0, per_token = 0, width = 0;   // of one expert
+  std::int64_t shared_width = 0;            // of the shared expert; 0: none
+  bool biased = false;                      // router and experts have biases (gpt_oss)
+  bool float_router = false;                // the router's weight is fp32, whatever the weights are
+  bool correction = false;                  // the router has a buffer that corrects its scores (deepseek_v3)
+  bool correction_on_block = false;         // the same, on the block (minimax_m2)
+  bool frozen_correction = false;           // the same, a parameter without gradient (ernie4_5_moe)
+  std::vector<bool> layers;                 // which layers have experts; empty: all of them
+  bool at(std::int64_t layer) const { return count > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)]); }
+};
+
+// Multi-head latent attention; without a rank for keys and values, there is none.
+struct LatentAttention {
+  std::int64_t query_rank = 0, key_value_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
+};
+
+// What config.json says, with every omitted field resolved to what the Hugging Face class would use.
+struct Architecture {
+  std::string model_type;                   // "llama", "qwen3", …
+  std::string model_class;                  // "LlamaForCausalLM", …
+  std::int64_t hidden_size = 0, intermediate_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab_size = 0;
+  bool tied_embeddings = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;   // of q, k, v; of o; of the MLP's Linears
+  bool head_bias = false;                   // of lm_head
+  bool qk_norm = false;                     // whether q and k are normed (of which kind: qk_norm_kind)
+  std::int64_t sliding_window = 0;          // 0: none. Where it binds (window <= sequence) SDPA needs a mask.
+
+  Names names;
+  NormKind norm = NormKind::rms;
+  bool norm_bias = false;
+  QkNorm qk_norm_kind = QkNorm::none;
+  bool parallel_residual = false;           // attention and MLP read the same hidden states and are added to them together
+  Activation activation = Activation::silu;
+  Rotary rotary = Rotary::halves;
+  std::int64_t rotary_dim = 0;              // how much of a head is turned
+  ScaledEmbedding scaled_embedding = ScaledEmbedding::no;
+  bool scaled_residual = false;             // what is added to the residual is multiplied by a number first (granite)
+  bool scaled_logits = false, softcapped_logits = false, softcapped_attention = false;
+  bool qk_norm_bias = false;
+  bool attention_sinks = false;
+  bool clipped_qkv = false;                 // q, k, v are clamped
+  bool local_rotary = false;                // layers with the window have a rotary embedding of their own (gemma3)
+  double dropout = 0, embedding_dropout = 0;  // of what is added to the residual; of the embeddings
+  Experts experts;
+  LatentAttention latent;
+  std::vector<bool> sliding;                // per layer, where only some layers have the window
+  std::vector<bool> unturned;               // per layer: no rotary embedding (smollm3)
+
+  std::vector<Parameter> tensors;           // in the order of named_parameters(), buffers among them
 };
 
 // Every parameter, in the order of model.parameters().

@@ -1,7 +1,11 @@
 #include "model/causal_lm.h"
 
+#include <cstdlib>
+#include <unordered_map>
 #include <utility>
 
+#include "model/declaration.h"
+#include "model/masks.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -9,144 +13,81 @@ namespace llmem {
 
 std::string_view module_of(std::string_view tensor_name) { return tensor_name.substr(0, tensor_name.rfind('.')); }
 
-AttentionResult AttentionBlock::forward(const Tensor& hidden_states, const LayerContext& context) const {
-  Device& device = hidden_states.device();
-  const ModuleScope scope(device, "self_attn", Category::attention);
-  const Dims by_head{hidden_states.size(0), hidden_states.size(1), -1, head_dim};
-  const auto projected = [&](const char* name, const Linear& projection) {
-    const ModuleScope inner(device, name);
-    const Tensor out = projection.forward(hidden_states);
-    return view(out, {by_head[0], by_head[1], out.size(-1) / head_dim, head_dim});
-  };
-  const auto normed = [&](const char* name, const RmsNorm& norm, Tensor states) {
-    if (!norm.weight) return states;
-    const ModuleScope inner(device, name, Category::norms);
-    return norm.forward(states);
-  };
-  Tensor query = transpose(normed("q_norm", q_norm, projected("q_proj", q_proj)), 1, 2);
-  Tensor key = transpose(normed("k_norm", k_norm, projected("k_proj", k_proj)), 1, 2);
-  const Tensor value = transpose(projected("v_proj", v_proj), 1, 2);
-
-  {
-    QueryAndKey turned = apply_rotary(query, key, context.position_embeddings);
-    query = std::move(turned.query);
-    key = std::move(turned.key);
-  }
-
-  AttentionResult result =
-      context.attention == Attention::sdpa ? sdpa_attention(query, key, value) : eager_attention(query, key, value, context.attention_mask);
-  result.output = reshape(result.output, {by_head[0], by_head[1], result.output.size(2) * head_dim});
-  const ModuleScope inner(device, "o_proj");
-  result.output = o_proj.forward(result.output);
-  return result;
-}
-
-Tensor Mlp::forward(const Tensor& x) const {
-  Device& device = x.device();
-  const ModuleScope scope(device, "mlp", Category::mlp);
-  const auto named = [&](const char* name, const Linear& projection, const Tensor& input) {
-    const ModuleScope inner(device, name);
-    return projection.forward(input);
-  };
-  Tensor product;
-  {
-    const Tensor activated = silu(named("gate_proj", gate_proj, x));
-    const Tensor up = named("up_proj", up_proj, x);
-    product = mul(activated, up);
-  }
-  return named("down_proj", down_proj, product);
-}
-
-Tensor DecoderLayer::forward(const Tensor& input, const LayerContext& context) const {
-  Device& device = input.device();
-  const auto normed = [&](const char* name, const RmsNorm& norm, const Tensor& states) {
-    const ModuleScope scope(device, name, Category::norms);
-    return norm.forward(states);
-  };
-  Tensor residual = input;
-  Tensor hidden_states = normed("input_layernorm", input_layernorm, input);
-  AttentionResult attended = self_attn.forward(hidden_states, context);
-  hidden_states = std::exchange(attended.output, {});
-  hidden_states = add(residual, hidden_states);
-
-  residual = hidden_states;
-  hidden_states = normed("post_attention_layernorm", post_attention_layernorm, hidden_states);
-  hidden_states = mlp.forward(hidden_states);
-  hidden_states = add(residual, hidden_states);
-  return hidden_states;
-}
-
 namespace {
 
-// Makes a model's tensors one after the other and keeps the list of those that are parameters.
-class Builder {
+// A model's tensors by name, once they are made.
+class ModelTensors {
  public:
-  Builder(const CausalLm::Make& make, Dtype dtype, std::vector<NamedTensor>& parameters)
-      : make_(make), dtype_(dtype), parameters_(parameters) {}
+  void add(const std::string& name, const Tensor& tensor) { by_name_.emplace(name, tensor); }
 
-  int unit = -1;
-
-  Tensor parameter(const std::string& name, const Dims& sizes) {
-    parameters_.push_back({name, make_({name, TensorRequest::parameter, sizes, dtype_, unit}), unit});
-    return parameters_.back().tensor;
+  // None where there is none of that name.
+  Tensor find(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? Tensor() : found->second;
   }
-  Linear linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    Linear made;
-    made.weight = parameter(name + ".weight", {out, in});
-    if (bias) made.bias = parameter(name + ".bias", {out});
-    return made;
-  }
-  RmsNorm norm(const std::string& name, std::int64_t features) { return {parameter(name + ".weight", {features})}; }
-  Tensor buffer(const std::string& name, const Dims& sizes) { return make_({name, TensorRequest::buffer, sizes, Dtype::float32, unit}); }
+  Linear linear(const std::string& name) const { return {find(name + ".weight"), find(name + ".bias")}; }
+  RmsNorm norm(const std::string& name) const { return {find(name + ".weight")}; }
 
  private:
-  const CausalLm::Make& make_;
-  Dtype dtype_;
-  std::vector<NamedTensor>& parameters_;
+  std::unordered_map<std::string, Tensor> by_name_;
 };
 
-AttentionBlock build_attention(Builder& build, const std::string& name, const Architecture& a) {
+AttentionBlock build_attention(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
   AttentionBlock block;
   block.head_dim = a.head_dim;
-  block.q_proj = build.linear(name + ".q_proj", a.heads * a.head_dim, a.hidden_size, a.qkv_bias);
-  block.k_proj = build.linear(name + ".k_proj", a.kv_heads * a.head_dim, a.hidden_size, a.qkv_bias);
-  block.v_proj = build.linear(name + ".v_proj", a.kv_heads * a.head_dim, a.hidden_size, a.qkv_bias);
-  block.o_proj = build.linear(name + ".o_proj", a.hidden_size, a.heads * a.head_dim, a.output_bias);
+  block.q_proj = tensors.linear(name + ".q_proj");
+  block.k_proj = tensors.linear(name + ".k_proj");
+  block.v_proj = tensors.linear(name + ".v_proj");
+  block.o_proj = tensors.linear(name + ".o_proj");
   if (a.qk_norm) {
-    block.q_norm = build.norm(name + ".q_norm", a.head_dim);
-    block.k_norm = build.norm(name + ".k_norm", a.head_dim);
+    block.q_norm = tensors.norm(name + ".q_norm");
+    block.k_norm = tensors.norm(name + ".k_norm");
   }
   return block;
 }
 
-Mlp build_mlp(Builder& build, const std::string& name, const Architecture& a) {
-  Mlp mlp;
-  mlp.gate_proj = build.linear(name + ".gate_proj", a.intermediate_size, a.hidden_size, a.mlp_bias);
-  mlp.up_proj = build.linear(name + ".up_proj", a.intermediate_size, a.hidden_size, a.mlp_bias);
-  mlp.down_proj = build.linear(name + ".down_proj", a.hidden_size, a.intermediate_size, a.mlp_bias);
-  return mlp;
+Mlp build_mlp(const ModelTensors& tensors, const std::string& name) {
+  return {tensors.linear(name + ".gate_proj"), tensors.linear(name + ".up_proj"), tensors.linear(name + ".down_proj")};
+}
+
+Dims dims_of(const std::vector<std::int64_t>& shape) {
+  Dims dims;
+  for (const std::int64_t size : shape) dims.push_back(size);
+  return dims;
+}
+
+// The decoder layer in "model.layers.3.mlp.up_proj.weight"; -1: in none.
+int unit_of(const std::string& name, const std::string& layers) {
+  if (name.compare(0, layers.size(), layers) != 0) return -1;
+  return std::atoi(name.c_str() + layers.size());
 }
 
 }  // namespace
 
 CausalLm::CausalLm(const Architecture& a, Dtype weights, const Make& make) {
-  Builder build(make, weights, parameters_);
-  embed_tokens_ = build.parameter("model.embed_tokens.weight", {a.vocab_size, a.hidden_size});
-  for (int i = 0; i < a.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    build.unit = i;
-    DecoderLayer layer;
-    layer.self_attn = build_attention(build, name + ".self_attn", a);
-    layer.mlp = build_mlp(build, name + ".mlp", a);
-    layer.input_layernorm = build.norm(name + ".input_layernorm", a.hidden_size);
-    layer.post_attention_layernorm = build.norm(name + ".post_attention_layernorm", a.hidden_size);
-    layers_.push_back(std::move(layer));
+  const std::string model = std::string(a.names.model) + ".", layers = model + std::string(a.names.layers) + ".";
+  ModelTensors tensors;
+  std::vector<Tensor> made(a.tensors.size());
+  for (const std::size_t i : in_order_of_moving(a.tensors)) {
+    const Parameter& each = a.tensors[i];
+    const auto kind = each.kind == Parameter::Kind::parameter ? TensorRequest::parameter : TensorRequest::buffer;
+    made[i] = make({each.name, kind, dims_of(each.shape), each.dtype.value_or(weights), unit_of(each.name, layers)});
+    tensors.add(each.name, made[i]);
   }
-  build.unit = -1;
-  norm_ = build.norm("model.norm", a.hidden_size);
-  rotary_emb_.inverse_frequencies = build.buffer("model.rotary_emb.inv_freq", {a.head_dim / 2});
-  rotary_emb_.original_inverse_frequencies = build.buffer("model.rotary_emb.original_inv_freq", {a.head_dim / 2});
-  lm_head_.weight = a.tied_embeddings ? embed_tokens_ : build.parameter("lm_head.weight", {a.vocab_size, a.hidden_size});
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const Parameter& each = a.tensors[i];
+    if (each.kind == Parameter::Kind::parameter) parameters_.push_back({each.name, made[i], unit_of(each.name, layers)});
+  }
+  embed_tokens_ = tensors.find(model + "embed_tokens.weight");
+  for (int i = 0; i < a.layers; ++i) {
+    const std::string name = layers + std::to_string(i);
+    layers_.push_back({build_attention(tensors, name + ".self_attn", a), build_mlp(tensors, name + ".mlp"),
+                       tensors.norm(name + ".input_layernorm"), tensors.norm(name + ".post_attention_layernorm")});
+  }
+  norm_ = tensors.norm(model + "norm");
+  rotary_emb_.inverse_frequencies = tensors.find(model + "rotary_emb.inv_freq");
+  rotary_emb_.original_inverse_frequencies = tensors.find(model + "rotary_emb.original_inv_freq");
+  lm_head_ = a.tied_embeddings ? Linear{embed_tokens_, {}} : tensors.linear("lm_head");
 }
 
 Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/architecture.h"
-#include "model/modules.h"
+#include "model/decoder_layer.h"
 #include "spec/spec.h"
 
 namespace llmem {
@@ -15,37 +15,6 @@ namespace llmem {
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
   bool checkpointing = false;  // of every decoder layer, non-reentrant
-};
-
-// Context of one forward that every layer reads.
-struct LayerContext {
-  RotaryEmbedding::Angles position_embeddings;
-  Tensor attention_mask, position_ids;  // the positions are only held: every layer gets them, none reads them again
-  Attention attention = Attention::sdpa;
-};
-
-// transformers LlamaAttention (Qwen3Attention with qk_norm).
-struct AttentionBlock {
-  Linear q_proj, k_proj, v_proj, o_proj;
-  RmsNorm q_norm, k_norm;  // weights undefined: none
-  std::int64_t head_dim = 0;
-
-  AttentionResult forward(const Tensor& hidden_states, const LayerContext& context) const;
-};
-
-// transformers LlamaMLP: gated, SiLU.
-struct Mlp {
-  Linear gate_proj, up_proj, down_proj;
-
-  Tensor forward(const Tensor& x) const;
-};
-
-struct DecoderLayer {
-  AttentionBlock self_attn;
-  Mlp mlp;
-  RmsNorm input_layernorm, post_attention_layernorm;
-
-  Tensor forward(const Tensor& hidden_states, const LayerContext& context) const;
 };
 
 struct NamedTensor {

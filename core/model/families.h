@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "model/architecture.h"
+#include "model/config_class.h"
+#include "model/declaration.h"
+
+namespace llmem {
+
+// How far a family is known: kParameters counts every tensor, kPlayed plays its training step as well.
+enum class Coverage : std::uint8_t { parameters, played };
+
+// A model_type of transformers: the defaults of its configuration class, what sets it apart, and what its modules register.
+struct Family {
+  std::string_view model_type, model_class;
+  Coverage coverage;
+  std::string_view defaults;                                // of the configuration class: "field=value …"
+  std::string_view other_names;                             // "field=name …": what the class or older files call a field
+  void (*read)(ConfigReader& config, Architecture& out);    // after the fields that all share
+  void (*declare)(ConfigReader& config, const Architecture& a, const Module& root);  // null: declare_decoder
+};
+
+// In core/model/families_*.cpp.
+std::span<const Family> decoder_families();                 // Llama's layer with other traits, experts included
+const Family* find_family(std::string_view model_type);
+std::vector<std::string_view> family_names(Coverage least);
+
+// The tensors of a decoder that Architecture's traits describe.
+void declare_decoder(ConfigReader& config, const Architecture& a, const Module& root);
+
+}  // namespace llmem

@@ -1,0 +1,620 @@
+#include "model/families.h"
+
+#include <algorithm>
+
+// Decoders whose layer is attention and an MLP (or experts) between norms. A row holds the defaults of the configuration class
+// (transformers/models/<model_type>/configuration_<model_type>.py, 5.24) and the traits of modeling_<model_type>.py.
+namespace llmem {
+
+namespace {
+
+using C = ConfigReader;
+using A = Architecture;
+
+// ---- what several families share
+
+void bias_asked(C& c, A& a) { a.qkv_bias = a.output_bias = c.flag("attention_bias"); }
+
+void layer_norms(A& a) {
+  a.norm = NormKind::layer;
+  a.norm_bias = true;
+}
+
+void sandwich_norms(A& a) {
+  a.names.layer = "a:self_attn m:mlp 1:input_layernorm 2:post_attention_layernorm 3:pre_feedforward_layernorm 4:post_feedforward_layernorm";
+}
+
+void post_norms(A& a) { a.names.layer = "a:self_attn m:mlp 2:post_attention_layernorm 4:post_feedforward_layernorm"; }
+
+void plain_mlp(A& a, std::string_view names) { a.names.mlp = names; }
+
+void normed_heads(A& a, QkNorm kind = QkNorm::head) {
+  a.qk_norm = true;
+  a.qk_norm_kind = kind;
+}
+
+// Transformers 4 has partial_rotary_factor beside rope_theta, 5 in rope_parameters.
+void partial_rotary(C& c, A& a, double otherwise) {
+  double factor = c.number("partial_rotary_factor").value_or(otherwise);
+  if (const nlohmann::json* rope = c.file().find("rope_parameters"); rope && rope->is_object()) {
+    const auto found = rope->find("partial_rotary_factor");
+    if (found != rope->end() && found->is_number()) factor = found->get<double>();
+  }
+  a.rotary_dim = static_cast<std::int64_t>(static_cast<double>(a.head_dim) * factor);
+}
+
+// layer_types, or a rule where the file has none.
+template <class Slides> void sliding_layers(C& c, A& a, const Slides& slides) {
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX);
+  a.sliding.assign(static_cast<std::size_t>(a.layers), false);
+  for (std::size_t i = 0; i < a.sliding.size(); ++i)
+    a.sliding[i] = types.empty() ? slides(static_cast<std::int64_t>(i)) : types[i] == "sliding_attention";
+}
+
+// Qwen2Config: without layer_types, the layers from max_window_layers on have the window.
+void window_by_layer(C& c, A& a) {
+  const bool used = c.flag("use_sliding_window");
+  const std::int64_t window = used ? c.integer_or("sliding_window", 0, 1, INT64_MAX) : 0;
+  const std::int64_t first = c.integer_or("max_window_layers", 0, 0, INT64_MAX);
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  bool slides = window > 0 && first < a.layers;
+  if (!types.empty()) slides = std::any_of(types.begin(), types.end(), [](const std::string& type) { return type != "full_attention"; });
+  if (slides) {
+    c.file().problem(types.empty() ? "use_sliding_window" : "layer_types", "unsupported",
+                     "a sliding window in some layers is not supported yet. Supported: full attention in every layer.");
+  }
+}
+
+void window_everywhere(C& c, A& a) { a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX); }
+
+void granite_multipliers(C& c, A& a) {
+  // Each is applied whatever its number.
+  for (const char* key : {"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"}) c.number(key);
+  a.scaled_embedding = ScaledEmbedding::by_number;
+  a.scaled_residual = a.scaled_logits = true;
+}
+
+void experts(C& c, A& a, std::string_view count, std::string_view per_token, std::string_view width) {
+  a.experts.count = c.integer_or(count, 0, 0, 1 << 16);
+  a.experts.per_token = c.integer_or(per_token, 1, 0, 1 << 16);
+  a.experts.width = c.integer_or(width, a.intermediate_size, 1);
+}
+
+// Which layers have experts, where not all have.
+template <class Rule> void expert_layers(A& a, const Rule& rule) {
+  a.experts.layers.assign(static_cast<std::size_t>(a.layers), false);
+  for (std::size_t i = 0; i < a.experts.layers.size(); ++i) a.experts.layers[i] = rule(static_cast<std::int64_t>(i));
+}
+
+void expert_layers_of_qwen(C& c, A& a) {
+  const std::vector<std::int64_t> dense = c.integers("mlp_only_layers");
+  const std::int64_t step = c.integer_or("decoder_sparse_step", 1, 1);
+  expert_layers(a, [&](std::int64_t i) { return (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end(); });
+}
+
+void experts_of_deepseek(C& c, A& a) {
+  experts(c, a, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
+  a.experts.shared_width = a.experts.width * c.integer_or("n_shared_experts", 0);
+  a.names.mixture = "E:experts R:gate S:shared_experts";
+  const std::int64_t first = c.integer_or("first_k_dense_replace", 0);
+  expert_layers(a, [&](std::int64_t i) { return i >= first; });
+}
+
+void latent_attention(C& c, A& a) {
+  a.latent.query_rank = c.integer_or("q_lora_rank", 0);
+  a.latent.key_value_rank = c.integer_or("kv_lora_rank", 0, 1);
+  a.latent.nope_dim = c.integer_or("qk_nope_head_dim", 0);
+  a.latent.rope_dim = c.integer_or("qk_rope_head_dim", 0);
+  a.latent.value_dim = c.integer_or("v_head_dim", 0, 1);
+  a.head_dim = a.latent.nope_dim + a.latent.rope_dim;
+  a.rotary_dim = a.latent.rope_dim;
+  a.qkv_bias = a.output_bias = c.flag("attention_bias");
+}
+
+void deepseek(C& c, A& a) {
+  latent_attention(c, a);
+  experts_of_deepseek(c, a);
+}
+
+// ---- one function a family, where it has traits of its own
+
+void llama(C& c, A& a) {
+  bias_asked(c, a);
+  a.mlp_bias = c.flag("mlp_bias");
+}
+
+void mistral(C& c, A& a) { window_everywhere(c, a); }
+
+void qwen2(C& c, A& a) {
+  a.qkv_bias = true;
+  window_by_layer(c, a);
+}
+
+void qwen3(C& c, A& a) {
+  bias_asked(c, a);
+  normed_heads(a);
+  window_by_layer(c, a);
+}
+
+void granite(C& c, A& a) {
+  llama(c, a);
+  granite_multipliers(c, a);
+}
+
+void smollm3(C& c, A& a) {
+  llama(c, a);
+  const std::vector<std::int64_t> turned = c.integers("no_rope_layers");
+  const std::int64_t interval = c.integer_or("no_rope_layer_interval", 4, 1);
+  a.unturned.assign(static_cast<std::size_t>(a.layers), false);
+  for (std::size_t i = 0; i < a.unturned.size(); ++i)
+    a.unturned[i] = i < turned.size() ? turned[i] == 0 : (static_cast<std::int64_t>(i) + 1) % interval == 0;
+  if (c.flag("use_sliding_window"))
+    sliding_layers(c, a, [&](std::int64_t i) { return !a.unturned[static_cast<std::size_t>(i)]; });
+}
+
+void gemma(C& c, A& a) {
+  bias_asked(c, a);
+  a.norm = NormKind::rms_one_plus;
+  a.scaled_embedding = ScaledEmbedding::by_buffer;
+}
+
+void gemma2(C& c, A& a) {
+  gemma(c, a);
+  sandwich_norms(a);
+  sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 2 != 0; });
+  a.softcapped_attention = c.has("attn_logit_softcapping");
+  a.softcapped_logits = c.has("final_logit_softcapping");
+}
+
+void gemma3(C& c, A& a) {
+  gemma(c, a);
+  sandwich_norms(a);
+  normed_heads(a);
+  const std::int64_t pattern = c.integer_or("sliding_window_pattern", 6, 1);
+  sliding_layers(c, a, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
+  a.softcapped_attention = c.has("attn_logit_softcapping");
+  a.softcapped_logits = c.has("final_logit_softcapping");
+  a.local_rotary = true;
+}
+
+void cohere(C& c, A& a) {
+  bias_asked(c, a);
+  a.norm = NormKind::layer_cohere;
+  a.names.layer = "a:self_attn m:mlp 1:input_layernorm";
+  a.parallel_residual = true;
+  a.rotary = Rotary::pairs_float;
+  a.scaled_logits = c.number("logit_scale").has_value();
+  if (c.flag("use_qk_norm")) normed_heads(a, QkNorm::heads_by_dim);
+}
+
+void cohere2(C& c, A& a) {
+  cohere(c, a);
+  const std::int64_t pattern = c.integer_or("sliding_window_pattern", 4, 1);
+  sliding_layers(c, a, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
+  a.unturned.assign(a.sliding.size(), false);
+  for (std::size_t i = 0; i < a.unturned.size(); ++i) a.unturned[i] = !a.sliding[i];
+}
+
+void glm(C& c, A& a) {
+  a.qkv_bias = c.flag("attention_bias");
+  a.names.mlp = "f:gate_up_proj d:down_proj";
+  a.rotary = Rotary::pairs;
+  partial_rotary(c, a, 0.5);
+}
+
+void glm4(C& c, A& a) {
+  glm(c, a);
+  a.names.layer =
+      "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm 2:post_self_attn_layernorm 4:post_mlp_layernorm";
+}
+
+void olmo(C& c, A& a) {
+  bias_asked(c, a);
+  a.norm = NormKind::layer_bare;
+  a.clipped_qkv = c.number("clip_qkv").has_value();
+}
+
+void olmo2(C& c, A& a) {
+  bias_asked(c, a);
+  a.norm = NormKind::rms_float;
+  post_norms(a);
+  normed_heads(a, QkNorm::whole);
+}
+
+void olmo3(C& c, A& a) {
+  olmo2(c, a);
+  sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 4 != 0; });
+}
+
+void phi3(C& c, A& a) {
+  a.names.attention = "o:o_proj f:qkv_proj";
+  a.names.mlp = "f:gate_up_proj d:down_proj";
+  partial_rotary(c, a, 1.0);
+  window_everywhere(c, a);
+  a.dropout = c.number("resid_pdrop").value_or(0);
+  a.embedding_dropout = c.number("embd_pdrop").value_or(0);
+}
+
+void phi(C& c, A& a) {
+  layer_norms(a);
+  a.names.layer = "a:self_attn m:mlp 1:input_layernorm";
+  a.names.attention = "q:q_proj k:k_proj v:v_proj o:dense Q:q_layernorm K:k_layernorm";
+  a.names.norm = "final_layernorm";
+  plain_mlp(a, "u:fc1 d:fc2");
+  a.parallel_residual = a.qkv_bias = a.output_bias = a.mlp_bias = a.head_bias = true;
+  partial_rotary(c, a, 0.5);
+  if (c.flag("qk_layernorm")) normed_heads(a);
+  a.qk_norm_bias = true;
+  a.dropout = c.number("resid_pdrop").value_or(0);
+  a.embedding_dropout = c.number("embd_pdrop").value_or(0);
+}
+
+void starcoder2(C& c, A& a) {
+  layer_norms(a);
+  a.qkv_bias = a.output_bias = a.mlp_bias = c.flag("use_bias");
+  plain_mlp(a, "u:c_fc d:c_proj");
+  window_everywhere(c, a);
+  a.dropout = c.number("residual_dropout").value_or(0);
+  a.embedding_dropout = c.number("embedding_dropout").value_or(0);
+}
+
+void stablelm(C& c, A& a) {
+  layer_norms(a);
+  a.qkv_bias = c.flag("use_qkv_bias");
+  a.names.attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:q_layernorm K:k_layernorm";
+  if (c.flag("qk_layernorm")) normed_heads(a, QkNorm::each_head_apart);
+  a.parallel_residual = c.flag("use_parallel_residual");
+  if (a.parallel_residual) a.names.layer = "a:self_attn m:mlp 1:input_layernorm";
+  partial_rotary(c, a, 0.25);
+  a.dropout = c.number("hidden_dropout").value_or(0);
+}
+
+void ernie4_5(C& c, A& a) {
+  a.qkv_bias = a.output_bias = a.mlp_bias = c.flag("use_bias");
+  a.rotary = Rotary::repeated_float;
+}
+
+void seed_oss(C& c, A& a) {
+  a.qkv_bias = c.flag("attention_bias");
+  a.output_bias = c.flag("attention_out_bias");
+  a.mlp_bias = c.flag("mlp_bias");
+  a.dropout = c.number("residual_dropout").value_or(0);
+}
+
+void arcee(C& c, A& a) {
+  llama(c, a);
+  plain_mlp(a, "u:up_proj d:down_proj");
+}
+
+void apertus(C& c, A& a) {
+  bias_asked(c, a);
+  a.names.layer = "a:self_attn m:mlp 1:attention_layernorm 3:feedforward_layernorm";
+  plain_mlp(a, "u:up_proj d:down_proj x:act_fn");
+  normed_heads(a);
+}
+
+void nemotron(C& c, A& a) {
+  llama(c, a);
+  a.norm = NormKind::layer_one_plus;
+  a.norm_bias = true;
+  plain_mlp(a, "u:up_proj d:down_proj");
+  partial_rotary(c, a, 0.5);
+}
+
+void exaone4(C& c, A& a) {
+  post_norms(a);
+  normed_heads(a);
+  const std::int64_t pattern = c.integer_or("sliding_window_pattern", 0, 0);
+  sliding_layers(c, a, [&](std::int64_t i) { return pattern > 0 && (i + 1) % pattern != 0 && i + 1 != a.layers; });
+  if (a.sliding_window > 0) {
+    a.unturned.assign(a.sliding.size(), false);
+    for (std::size_t i = 0; i < a.unturned.size(); ++i) a.unturned[i] = !a.sliding[i];
+  } else {
+    a.sliding.clear();
+  }
+}
+
+void hunyuan_dense(C& c, A& a) {
+  bias_asked(c, a);
+  normed_heads(a, QkNorm::head_after_rotary);
+  a.names.attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:query_layernorm K:key_layernorm";
+}
+
+void mixtral(C& c, A& a) {
+  window_everywhere(c, a);
+  experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+}
+
+void qwen2_moe(C& c, A& a) {
+  a.qkv_bias = c.flag("qkv_bias");
+  experts(c, a, "num_experts", "num_experts_per_tok", "moe_intermediate_size");
+  a.experts.shared_width = c.integer_or("shared_expert_intermediate_size", 0);
+  a.names.mixture = "R:gate E:experts S:shared_expert G:shared_expert_gate";
+  expert_layers_of_qwen(c, a);
+  window_by_layer(c, a);
+}
+
+void qwen3_moe(C& c, A& a) {
+  bias_asked(c, a);
+  normed_heads(a);
+  experts(c, a, "num_experts", "num_experts_per_tok", "moe_intermediate_size");
+  a.names.mixture = "E:experts R:gate";
+  expert_layers_of_qwen(c, a);
+  if (c.flag("use_sliding_window")) window_everywhere(c, a);
+}
+
+void olmoe(C& c, A& a) {
+  bias_asked(c, a);
+  normed_heads(a, QkNorm::whole);
+  a.clipped_qkv = c.number("clip_qkv").has_value();
+  experts(c, a, "num_experts", "num_experts_per_tok", "intermediate_size");
+}
+
+void phimoe(C& c, A& a) {
+  layer_norms(a);
+  bias_asked(c, a);
+  a.head_bias = c.flag("lm_head_bias");
+  window_everywhere(c, a);
+  experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+  a.names.mixture = "R:router E:experts";
+}
+
+void granitemoe(C& c, A& a) {
+  bias_asked(c, a);
+  granite_multipliers(c, a);
+  experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+  a.names.layer = "a:self_attn 1:input_layernorm 3:post_attention_layernorm m:block_sparse_moe";
+  a.names.mixture = "R:router E:experts";
+}
+
+void hunyuan_moe(C& c, A& a) {
+  hunyuan_dense(c, a);
+  experts(c, a, "num_experts", "", "intermediate_size");
+  // A list, one for each layer, in the published config.
+  const std::vector<std::int64_t> each = c.integers("moe_topk");
+  a.experts.per_token = each.empty() ? c.integer_or("moe_topk", 1, 1) : each.front();
+  a.experts.shared_width = a.intermediate_size;
+  a.experts.float_router = true;
+  a.names.mixture = "R:gate.wg E:experts S:shared_mlp";
+}
+
+void minimax_m2(C& c, A& a) {
+  normed_heads(a, QkNorm::whole);
+  experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+  a.experts.correction_on_block = true;
+  if (c.has("rotary_dim")) a.rotary_dim = c.integer_or("rotary_dim", a.head_dim);
+  else partial_rotary(c, a, 1.0);
+}
+
+void glm4_moe(C& c, A& a) {
+  a.qkv_bias = c.flag("attention_bias");
+  experts_of_deepseek(c, a);
+  a.experts.correction = a.experts.float_router = true;
+  if (c.flag("use_qk_norm")) normed_heads(a);
+  partial_rotary(c, a, 0.5);
+}
+
+void ernie4_5_moe(C& c, A& a) {
+  a.qkv_bias = a.output_bias = a.mlp_bias = c.flag("use_bias");
+  a.rotary = Rotary::repeated_float;
+  experts(c, a, "moe_num_experts", "moe_k", "moe_intermediate_size");
+  a.experts.shared_width = a.experts.width * c.integer_or("moe_num_shared_experts", 0);
+  a.experts.frozen_correction = a.experts.float_router = true;
+  a.names.mixture = "R:gate E:experts S:shared_experts";
+  const std::int64_t first = c.integer_or("moe_layer_start_index", 1), every = c.integer_or("moe_layer_interval", 1, 1);
+  std::int64_t last = c.integer_or("moe_layer_end_index", -1, -1);
+  if (last == -1) last = a.layers - 1;
+  expert_layers(a, [&](std::int64_t i) { return (i + 1) % every == 0 && i >= first && i <= last; });
+}
+
+void gpt_oss(C& c, A& a) {
+  bias_asked(c, a);
+  a.attention_sinks = true;
+  experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+  a.experts.biased = true;
+  a.norm = NormKind::rms_float;
+  a.names.mixture = "R:router E:experts";
+  sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 2 != 0; });
+}
+
+void deepseek_v2(C& c, A& a) {
+  deepseek(c, a);
+  a.mlp_bias = c.flag("mlp_bias");
+  a.experts.float_router = true;
+}
+
+void deepseek_v3(C& c, A& a) {
+  deepseek(c, a);
+  a.experts.correction = a.experts.float_router = true;
+}
+
+void glm4_moe_lite(C& c, A& a) {
+  deepseek_v3(c, a);
+  const std::vector<std::string> types = c.each_layer("mlp_layer_types", a.layers);
+  expert_layers(a, [&](std::int64_t i) { return types.empty() ? i > 0 : types[static_cast<std::size_t>(i)] != "dense"; });
+}
+
+constexpr Family kFamilies[] = {
+    {"llama", "LlamaForCausalLM", Coverage::played,
+     "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
+     "", llama, nullptr},
+    {"mistral", "MistralForCausalLM", Coverage::played,
+     "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=8 hidden_act=silu sliding_window=4096",
+     "", mistral, nullptr},
+    {"qwen2", "Qwen2ForCausalLM", Coverage::played,
+     "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=32 hidden_act=silu sliding_window=4096 max_window_layers=28",
+     "", qwen2, nullptr},
+    {"qwen3", "Qwen3ForCausalLM", Coverage::played,
+     "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=32 head_dim=128 hidden_act=silu sliding_window=4096 max_window_layers=28",
+     "", qwen3, nullptr},
+    {"granite", "GraniteForCausalLM", Coverage::parameters,
+     "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+     "embedding_multiplier=1.0 logits_scaling=1.0 residual_multiplier=1.0 attention_multiplier=1.0",
+     "", granite, nullptr},
+    {"smollm3", "SmolLM3ForCausalLM", Coverage::parameters,
+     "vocab_size=128256 hidden_size=2048 intermediate_size=11008 num_hidden_layers=36 num_attention_heads=16 "
+     "num_key_value_heads=4 hidden_act=silu no_rope_layer_interval=4 tie_word_embeddings=true",
+     "", smollm3, nullptr},
+    {"gemma", "GemmaForCausalLM", Coverage::parameters,
+     "vocab_size=256000 hidden_size=3072 intermediate_size=24576 num_hidden_layers=28 num_attention_heads=16 "
+     "num_key_value_heads=16 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true",
+     "", gemma, nullptr},
+    {"gemma2", "Gemma2ForCausalLM", Coverage::parameters,
+     "vocab_size=256000 hidden_size=2304 intermediate_size=9216 num_hidden_layers=26 num_attention_heads=8 "
+     "num_key_value_heads=4 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true sliding_window=4096 "
+     "final_logit_softcapping=30.0 attn_logit_softcapping=50.0",
+     "hidden_act=hidden_activation", gemma2, nullptr},
+    {"gemma3_text", "Gemma3ForCausalLM", Coverage::parameters,
+     "vocab_size=262208 hidden_size=2304 intermediate_size=9216 num_hidden_layers=26 num_attention_heads=8 "
+     "num_key_value_heads=4 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true sliding_window=4096",
+     "hidden_act=hidden_activation", gemma3, nullptr},
+    {"cohere", "CohereForCausalLM", Coverage::parameters,
+     "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
+     "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true",
+     "", cohere, nullptr},
+    {"cohere2", "Cohere2ForCausalLM", Coverage::parameters,
+     "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
+     "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true sliding_window=4096",
+     "", cohere2, nullptr},
+    {"glm", "GlmForCausalLM", Coverage::parameters,
+     "vocab_size=151552 hidden_size=4096 intermediate_size=13696 num_hidden_layers=40 num_attention_heads=32 "
+     "num_key_value_heads=2 head_dim=128 hidden_act=silu attention_bias=true",
+     "", glm, nullptr},
+    {"glm4", "Glm4ForCausalLM", Coverage::parameters,
+     "vocab_size=151552 hidden_size=4096 intermediate_size=13696 num_hidden_layers=40 num_attention_heads=32 "
+     "num_key_value_heads=2 head_dim=128 hidden_act=silu attention_bias=true",
+     "", glm4, nullptr},
+    {"olmo", "OlmoForCausalLM", Coverage::parameters,
+     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
+     "", olmo, nullptr},
+    {"olmo2", "Olmo2ForCausalLM", Coverage::parameters,
+     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
+     "", olmo2, nullptr},
+    {"olmo3", "Olmo3ForCausalLM", Coverage::parameters,
+     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+     "sliding_window=4096",
+     "", olmo3, nullptr},
+    {"phi3", "Phi3ForCausalLM", Coverage::parameters,
+     "vocab_size=32064 hidden_size=3072 intermediate_size=8192 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
+     "", phi3, nullptr},
+    {"phi", "PhiForCausalLM", Coverage::parameters,
+     "vocab_size=51200 hidden_size=2048 intermediate_size=8192 num_hidden_layers=24 num_attention_heads=32 "
+     "hidden_act=gelu_new",
+     "", phi, nullptr},
+    {"starcoder2", "Starcoder2ForCausalLM", Coverage::parameters,
+     "vocab_size=49152 hidden_size=3072 intermediate_size=12288 num_hidden_layers=30 num_attention_heads=24 "
+     "num_key_value_heads=2 hidden_act=gelu_pytorch_tanh use_bias=true tie_word_embeddings=true",
+     "", starcoder2, nullptr},
+    {"stablelm", "StableLmForCausalLM", Coverage::parameters,
+     "vocab_size=50304 intermediate_size=6912 hidden_size=2560 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=32 hidden_act=silu",
+     "", stablelm, nullptr},
+    {"ernie4_5", "Ernie4_5ForCausalLM", Coverage::parameters,
+     "vocab_size=103424 hidden_size=1024 intermediate_size=3072 num_hidden_layers=18 num_attention_heads=16 "
+     "num_key_value_heads=2 hidden_act=silu tie_word_embeddings=true head_dim=128",
+     "", ernie4_5, nullptr},
+    {"seed_oss", "SeedOssForCausalLM", Coverage::parameters,
+     "vocab_size=155136 hidden_size=4096 intermediate_size=27648 num_hidden_layers=64 num_attention_heads=80 "
+     "num_key_value_heads=8 hidden_act=silu attention_bias=true attention_dropout=0.1 residual_dropout=0.1 head_dim=128",
+     "", seed_oss, nullptr},
+    {"arcee", "ArceeForCausalLM", Coverage::parameters,
+     "vocab_size=32000 hidden_size=2560 intermediate_size=18432 num_hidden_layers=32 num_attention_heads=32 hidden_act=relu2",
+     "", arcee, nullptr},
+    {"apertus", "ApertusForCausalLM", Coverage::parameters,
+     "vocab_size=131072 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
+     "hidden_act=xielu",
+     "", apertus, nullptr},
+    {"nemotron", "NemotronForCausalLM", Coverage::parameters,
+     "vocab_size=256000 hidden_size=6144 intermediate_size=24576 num_hidden_layers=32 num_attention_heads=48 "
+     "hidden_act=relu2",
+     "", nemotron, nullptr},
+    {"exaone4", "Exaone4ForCausalLM", Coverage::parameters,
+     "vocab_size=102400 hidden_size=4096 intermediate_size=16384 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=32 hidden_act=silu sliding_window=4096 sliding_window_pattern=4",
+     "", exaone4, nullptr},
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", Coverage::parameters,
+     "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
+     "", hunyuan_dense, nullptr},
+    {"mixtral", "MixtralForCausalLM", Coverage::parameters,
+     "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=8",
+     "num_local_experts=num_experts", mixtral, nullptr},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", Coverage::parameters,
+     "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=24 num_attention_heads=16 "
+     "num_key_value_heads=16 hidden_act=silu sliding_window=4096 max_window_layers=28 decoder_sparse_step=1 "
+     "moe_intermediate_size=1408 shared_expert_intermediate_size=5632 num_experts_per_tok=4 num_experts=60 qkv_bias=true",
+     "", qwen2_moe, nullptr},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", Coverage::parameters,
+     "vocab_size=151936 hidden_size=2048 intermediate_size=6144 num_hidden_layers=24 num_attention_heads=32 "
+     "num_key_value_heads=4 hidden_act=silu sliding_window=4096 decoder_sparse_step=1 moe_intermediate_size=768 "
+     "num_experts_per_tok=8 num_experts=128",
+     "num_local_experts=num_experts", qwen3_moe, nullptr},
+    {"olmoe", "OlmoeForCausalLM", Coverage::parameters,
+     "vocab_size=50304 hidden_size=2048 intermediate_size=2048 num_hidden_layers=16 num_attention_heads=16 hidden_act=silu "
+     "num_experts_per_tok=8 num_experts=64",
+     "num_experts=num_local_experts", olmoe, nullptr},
+    {"phimoe", "PhimoeForCausalLM", Coverage::parameters,
+     "vocab_size=32064 hidden_size=4096 intermediate_size=6400 num_hidden_layers=32 num_attention_heads=32 "
+     "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=16",
+     "", phimoe, nullptr},
+    {"granitemoe", "GraniteMoeForCausalLM", Coverage::parameters,
+     "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+     "embedding_multiplier=1.0 logits_scaling=1.0 residual_multiplier=1.0 attention_multiplier=1.0 num_local_experts=8 "
+     "num_experts_per_tok=2",
+     "", granitemoe, nullptr},
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", Coverage::parameters,
+     "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+     "num_experts=1 moe_topk=1",
+     "moe_topk=num_experts_per_tok num_experts=num_local_experts", hunyuan_moe, nullptr},
+    {"minimax_m2", "MiniMaxM2ForCausalLM", Coverage::parameters,
+     "vocab_size=200064 hidden_size=3072 intermediate_size=1536 num_hidden_layers=62 num_attention_heads=48 "
+     "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=8 num_local_experts=256",
+     "num_local_experts=num_experts", minimax_m2, nullptr},
+    {"glm4_moe", "Glm4MoeForCausalLM", Coverage::parameters,
+     "vocab_size=151552 hidden_size=4096 intermediate_size=10944 num_hidden_layers=46 num_attention_heads=96 "
+     "num_key_value_heads=8 hidden_act=silu moe_intermediate_size=1408 num_experts_per_tok=8 n_shared_experts=1 "
+     "n_routed_experts=128 first_k_dense_replace=1",
+     "n_routed_experts=num_local_experts", glm4_moe, nullptr},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", Coverage::parameters,
+     "vocab_size=103424 hidden_size=2560 intermediate_size=12288 num_hidden_layers=28 num_attention_heads=20 "
+     "num_key_value_heads=4 hidden_act=silu tie_word_embeddings=true moe_intermediate_size=1536 moe_k=6 moe_num_experts=64 "
+     "moe_num_shared_experts=2 moe_layer_start_index=1 moe_layer_end_index=-1 moe_layer_interval=1",
+     "moe_num_experts=num_experts moe_k=num_experts_per_tok", ernie4_5_moe, nullptr},
+    {"gpt_oss", "GptOssForCausalLM", Coverage::parameters,
+     "num_hidden_layers=36 num_local_experts=128 vocab_size=201088 hidden_size=2880 intermediate_size=2880 head_dim=64 "
+     "num_attention_heads=64 num_key_value_heads=8 sliding_window=128 hidden_act=silu num_experts_per_tok=4 "
+     "attention_bias=true",
+     "num_local_experts=num_experts", gpt_oss, nullptr},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", Coverage::parameters,
+     "vocab_size=102400 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+     "first_k_dense_replace=0 kv_lora_rank=512 q_lora_rank=1536 n_routed_experts=64 n_shared_experts=2 qk_nope_head_dim=128 "
+     "qk_rope_head_dim=64 v_head_dim=128 moe_intermediate_size=1407",
+     "n_routed_experts=num_experts", deepseek_v2, nullptr},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", Coverage::parameters,
+     "vocab_size=129280 hidden_size=7168 intermediate_size=18432 moe_intermediate_size=2048 num_hidden_layers=61 "
+     "num_attention_heads=128 num_key_value_heads=128 n_shared_experts=1 n_routed_experts=256 kv_lora_rank=512 "
+     "q_lora_rank=1536 qk_rope_head_dim=64 v_head_dim=128 qk_nope_head_dim=128 num_experts_per_tok=8 first_k_dense_replace=3 "
+     "hidden_act=silu",
+     "n_routed_experts=num_local_experts", deepseek_v3, nullptr},
+    {"kimi_k2", "DeepseekV3ForCausalLM", Coverage::parameters,
+     "vocab_size=129280 hidden_size=7168 intermediate_size=18432 moe_intermediate_size=2048 num_hidden_layers=61 "
+     "num_attention_heads=128 num_key_value_heads=128 n_shared_experts=1 n_routed_experts=256 kv_lora_rank=512 "
+     "q_lora_rank=1536 qk_rope_head_dim=64 v_head_dim=128 qk_nope_head_dim=128 num_experts_per_tok=8 first_k_dense_replace=3 "
+     "hidden_act=silu",
+     "n_routed_experts=num_local_experts", deepseek_v3, nullptr},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", Coverage::parameters,
+     "vocab_size=154880 hidden_size=2048 intermediate_size=10240 moe_intermediate_size=1536 num_hidden_layers=47 "
+     "num_attention_heads=20 num_key_value_heads=20 n_shared_experts=1 n_routed_experts=64 kv_lora_rank=512 q_lora_rank=768 "
+     "qk_rope_head_dim=64 v_head_dim=256 qk_nope_head_dim=192 num_experts_per_tok=4 hidden_act=silu",
+     "n_routed_experts=num_local_experts", glm4_moe_lite, nullptr},
+};
+
+}  // namespace
+
+std::span<const Family> decoder_families() { return kFamilies; }
+
+}  // namespace llmem

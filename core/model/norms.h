@@ -1,0 +1,14 @@
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace llmem {
+
+// transformers LlamaRMSNorm: in fp32, the weight applied after the cast back.
+struct RmsNorm {
+  Tensor weight;  // [features]
+
+  Tensor forward(Tensor hidden_states) const;
+};
+
+}  // namespace llmem
