@@ -44,13 +44,13 @@ void check_class(ObjectReader& config, const Family& family) {
 }
 
 void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
-  out.vocab_size = c.integer_or("vocab_size", 0, 1, kMostWords);
-  out.hidden_size = c.integer_or("hidden_size", 1, 1, kWidest);
-  out.intermediate_size = c.integer_or("intermediate_size", 4 * out.hidden_size, 1, 4 * kWidest);
-  out.layers = c.integer_or("num_hidden_layers", 0, 1, kMostLayers);
+  out.vocab_size = c.count("vocab_size", 1, 1, kMostWords);
+  out.hidden_size = c.count("hidden_size", 1, 1, kWidest);
+  out.intermediate_size = c.count("intermediate_size", 4 * out.hidden_size, 1, 4 * kWidest);
+  out.layers = c.count("num_hidden_layers", 1, 1, kMostLayers);
   ObjectReader& file = c.file();
   const std::size_t problems_before = c.problems();
-  out.heads = c.integer_or("num_attention_heads", 1, 1, kMostHeads);
+  out.heads = c.count("num_attention_heads", 1, 1, kMostHeads);
 
   // Omitted, the class has its own number; null means "as many as heads" in each class.
   const std::string_view kv = c.in_file("num_key_value_heads");
@@ -63,7 +63,7 @@ void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
                      " key/value heads" + (own_default ? " (the default)" : ""));
   }
 
-  out.head_dim = c.integer_or("head_dim", std::max<std::int64_t>(out.hidden_size / out.heads, 1), 1, 1 << 12);
+  out.head_dim = c.count("head_dim", std::max<std::int64_t>(out.hidden_size / out.heads, 1), 1, 1 << 12);
   out.rotary_dim = out.head_dim;
   const std::string_view hidden = c.in_file("hidden_size");
   if (heads_sound && family.model_type == "llama" && out.hidden_size % out.heads != 0) {  // LlamaConfig.validate_architecture

@@ -40,6 +40,13 @@ std::optional<std::int64_t> ConfigReader::integer(std::string_view key, std::int
   return value;
 }
 
+std::int64_t ConfigReader::count(std::string_view key, std::int64_t otherwise, std::int64_t least, std::int64_t most) {
+  const std::string_view by_class = value_of(defaults_, key);
+  std::int64_t value = by_class.empty() ? otherwise : std::strtoll(std::string(by_class).c_str(), nullptr, 10);
+  file_.integer(in_file(key), value, least, most);
+  return value;
+}
+
 std::int64_t ConfigReader::integer_or(std::string_view key, std::int64_t otherwise, std::int64_t least, std::int64_t most) {
   return integer(key, least, most).value_or(otherwise);
 }

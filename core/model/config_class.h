@@ -22,6 +22,8 @@ class ConfigReader {
 
   // None where the file says null, or says nothing and the class has no number.
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least = 0, std::int64_t most = kMost);
+  // Where null means nothing of its own: the class's number, or `otherwise` where it has none.
+  std::int64_t count(std::string_view key, std::int64_t otherwise, std::int64_t least = 1, std::int64_t most = kMost);
   std::int64_t integer_or(std::string_view key, std::int64_t otherwise, std::int64_t least = 0, std::int64_t most = kMost);
   std::optional<double> number(std::string_view key);
   bool flag(std::string_view key);
