@@ -12,12 +12,12 @@ namespace llmem {
 
 // One tensor that a model's modules register. A tied head is none of its own.
 struct Parameter {
-  enum class Kind : std::uint8_t { parameter, frozen, buffer };   // frozen: a parameter that never wants a gradient
+  enum class Kind : std::uint8_t { parameter, frozen, buffer };  // frozen: a parameter that never wants a gradient
 
-  std::string name;                         // "model.layers.3.mlp.up_proj.weight"
+  std::string name;  // "model.layers.3.mlp.up_proj.weight"
   std::vector<std::int64_t> shape;
   Kind kind = Kind::parameter;
-  std::optional<Dtype> dtype;               // none: that of the weights
+  std::optional<Dtype> dtype;  // none: that of the weights
   std::int64_t count() const {
     std::int64_t n = 1;
     for (std::int64_t d : shape) n *= d;
@@ -26,12 +26,12 @@ struct Parameter {
 };
 
 enum class NormKind : std::uint8_t {
-  rms,           // weight * x.to(dtype): llama
-  rms_float,     // (weight * x).to(dtype): olmo2
-  rms_one_plus,  // (x * (1 + weight)).to(dtype): gemma
-  layer,         // nn.LayerNorm
-  layer_bare,    // without weight, in fp32: olmo
-  layer_cohere,  // in fp32, with a weight and no bias, op by op: cohere
+  rms,             // weight * x.to(dtype): llama
+  rms_float,       // (weight * x).to(dtype): olmo2
+  rms_one_plus,    // (x * (1 + weight)).to(dtype): gemma
+  layer,           // nn.LayerNorm
+  layer_bare,      // without weight, in fp32: olmo
+  layer_cohere,    // in fp32, with a weight and no bias, op by op: cohere
   layer_one_plus,  // nn.functional.layer_norm with 1 + weight, in fp32: nemotron
 };
 enum class QkNorm : std::uint8_t {
@@ -46,10 +46,10 @@ enum class ScaledEmbedding : std::uint8_t { no, by_number, by_tensor, by_buffer 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu_squared, other };
 enum class Rotary : std::uint8_t {
   none,
-  halves,             // llama: rotate_half over the two halves of a head
-  pairs,              // glm: neighbouring values are turned
-  pairs_float,        // cohere: as pairs, in fp32
-  repeated_float,     // ernie4_5: as pairs_float, cos and sin repeated in every layer
+  halves,          // llama: rotate_half over the two halves of a head
+  pairs,           // glm: neighbouring values are turned
+  pairs_float,     // cohere: as pairs, in fp32
+  repeated_float,  // ernie4_5: as pairs_float, cos and sin repeated in every layer
 };
 
 // The names of a family's modules, in the order in which they are defined. Each word is a role and a name:
@@ -69,14 +69,14 @@ std::string_view name_of(std::string_view names, char role);
 
 // A mixture of experts in place of the MLP, in the layers that have it.
 struct Experts {
-  std::int64_t count = 0, per_token = 0, width = 0;   // of one expert
-  std::int64_t shared_width = 0;            // of the shared expert; 0: none
-  bool biased = false;                      // router and experts have biases (gpt_oss)
-  bool float_router = false;                // the router's weight is fp32, whatever the weights are
-  bool correction = false;                  // the router has a buffer that corrects its scores (deepseek_v3)
-  bool correction_on_block = false;         // the same, on the block (minimax_m2)
-  bool frozen_correction = false;           // the same, a parameter without gradient (ernie4_5_moe)
-  std::vector<bool> layers;                 // which layers have experts; empty: all of them
+  std::int64_t count = 0, per_token = 0, width = 0;  // of one expert
+  std::int64_t shared_width = 0;                     // of the shared expert; 0: none
+  bool biased = false;                               // router and experts have biases (gpt_oss)
+  bool float_router = false;                         // the router's weight is fp32, whatever the weights are
+  bool correction = false;                           // the router has a buffer that corrects its scores (deepseek_v3)
+  bool correction_on_block = false;                  // the same, on the block (minimax_m2)
+  bool frozen_correction = false;                    // the same, a parameter without gradient (ernie4_5_moe)
+  std::vector<bool> layers;                          // which layers have experts; empty: all of them
   bool at(std::int64_t layer) const { return count > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)]); }
 };
 
@@ -87,37 +87,37 @@ struct LatentAttention {
 
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.
 struct Architecture {
-  std::string model_type;                   // "llama", "qwen3", …
-  std::string model_class;                  // "LlamaForCausalLM", …
+  std::string model_type;   // "llama", "qwen3", …
+  std::string model_class;  // "LlamaForCausalLM", …
   std::int64_t hidden_size = 0, intermediate_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab_size = 0;
   bool tied_embeddings = false;
-  bool qkv_bias = false, output_bias = false, mlp_bias = false;   // of q, k, v; of o; of the MLP's Linears
-  bool head_bias = false;                   // of lm_head
-  bool qk_norm = false;                     // whether q and k are normed (of which kind: qk_norm_kind)
-  std::int64_t sliding_window = 0;          // 0: none. Where it binds (window <= sequence) SDPA needs a mask.
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;  // of q, k, v; of o; of the MLP's Linears
+  bool head_bias = false;                                        // of lm_head
+  bool qk_norm = false;                                          // whether q and k are normed (of which kind: qk_norm_kind)
+  std::int64_t sliding_window = 0;                               // 0: none. Where it binds (window <= sequence) SDPA needs a mask.
 
   Names names;
   NormKind norm = NormKind::rms;
   bool norm_bias = false;
   QkNorm qk_norm_kind = QkNorm::none;
-  bool parallel_residual = false;           // attention and MLP read the same hidden states and are added to them together
+  bool parallel_residual = false;  // attention and MLP read the same hidden states and are added to them together
   Activation activation = Activation::silu;
   Rotary rotary = Rotary::halves;
-  std::int64_t rotary_dim = 0;              // how much of a head is turned
+  std::int64_t rotary_dim = 0;  // how much of a head is turned
   ScaledEmbedding scaled_embedding = ScaledEmbedding::no;
-  bool scaled_residual = false;             // what is added to the residual is multiplied by a number first (granite)
+  bool scaled_residual = false;  // what is added to the residual is multiplied by a number first (granite)
   bool scaled_logits = false, softcapped_logits = false, softcapped_attention = false;
   bool qk_norm_bias = false;
   bool attention_sinks = false;
-  bool clipped_qkv = false;                 // q, k, v are clamped
-  bool local_rotary = false;                // layers with the window have a rotary embedding of their own (gemma3)
+  bool clipped_qkv = false;                   // q, k, v are clamped
+  bool local_rotary = false;                  // layers with the window have a rotary embedding of their own (gemma3)
   double dropout = 0, embedding_dropout = 0;  // of what is added to the residual; of the embeddings
   Experts experts;
   LatentAttention latent;
-  std::vector<bool> sliding;                // per layer, where only some layers have the window
-  std::vector<bool> unturned;               // per layer: no rotary embedding (smollm3)
+  std::vector<bool> sliding;   // per layer, where only some layers have the window
+  std::vector<bool> unturned;  // per layer: no rotary embedding (smollm3)
 
-  std::vector<Parameter> tensors;           // in the order of named_parameters(), buffers among them
+  std::vector<Parameter> tensors;  // in the order of named_parameters(), buffers among them
 };
 
 // Every parameter, in the order of model.parameters().

@@ -58,8 +58,8 @@ AttentionResult AttentionBlock::forward(const Tensor& hidden_states, const Layer
     key = std::move(turned.key);
   }
 
-  AttentionResult result = context.attention == Attention::sdpa ? sdpa_attention(query, key, value)
-                                                                : eager_attention(query, key, value, context.attention_mask);
+  AttentionResult result =
+      context.attention == Attention::sdpa ? sdpa_attention(query, key, value) : eager_attention(query, key, value, context.attention_mask);
   result.output = reshape(result.output, {by_head[0], by_head[1], result.output.size(2) * head_dim});
   const ModuleScope inner(device, "o_proj");
   result.output = o_proj.forward(result.output);

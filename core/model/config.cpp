@@ -81,8 +81,8 @@ void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
   static constexpr struct {
     std::string_view name;
     Activation value;
-  } kNames[] = {{"silu", Activation::silu}, {"swish", Activation::silu},         {"gelu", Activation::gelu},
-                {"relu", Activation::relu}, {"gelu_new", Activation::gelu_new},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+  } kNames[] = {{"silu", Activation::silu},         {"swish", Activation::silu},        {"gelu", Activation::gelu},
+                {"relu", Activation::relu},         {"gelu_new", Activation::gelu_new}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
                 {"relu2", Activation::relu_squared}};
   const std::string name = c.text("hidden_act");
   out.activation = Activation::other;

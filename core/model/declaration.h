@@ -23,10 +23,10 @@ class Module {
   void frozen(std::string_view name, Shape shape) const;  // fp32, without gradient
   void buffer(std::string_view name, Shape shape, Dtype dtype = Dtype::float32) const;
 
-  void embedding(std::string_view name, std::int64_t words, std::int64_t features) const;  // nn.Embedding
+  void embedding(std::string_view name, std::int64_t words, std::int64_t features) const;          // nn.Embedding
   void linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias = false) const;  // nn.Linear
-  void conv1d_of_gpt2(std::string_view name, std::int64_t in, std::int64_t out) const;     // transformers Conv1D: [in, out], with a bias
-  void norm(std::string_view name, std::int64_t features, bool bias = false) const;        // a weight and maybe a bias
+  void conv1d_of_gpt2(std::string_view name, std::int64_t in, std::int64_t out) const;  // transformers Conv1D: [in, out], with a bias
+  void norm(std::string_view name, std::int64_t features, bool bias = false) const;     // a weight and maybe a bias
 
  private:
   std::string path(std::string_view name) const;

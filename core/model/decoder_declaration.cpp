@@ -7,7 +7,8 @@ namespace llmem {
 namespace {
 
 // Calls `each` with every role and name of a list of Names.
-template <class Each> void for_each_name(std::string_view names, const Each& each) {
+template <class Each>
+void for_each_name(std::string_view names, const Each& each) {
   while (!names.empty()) {
     const std::string_view word = names.substr(0, names.find(' '));
     names.remove_prefix(std::min(names.size(), word.size() + 1));
@@ -85,9 +86,7 @@ void declare_mlp(const Architecture& a, const Module& mlp, std::int64_t width) {
       case 'u': return mlp.linear(name, a.hidden_size, width, a.mlp_bias);
       case 'f': return mlp.linear(name, a.hidden_size, 2 * width, a.mlp_bias);
       case 'd': return mlp.linear(name, width, a.hidden_size, a.mlp_bias);
-      case 'x':
-        mlp.child(name).parameter("alpha_p", {1});
-        return mlp.child(name).parameter("alpha_n", {1});
+      case 'x': mlp.child(name).parameter("alpha_p", {1}); return mlp.child(name).parameter("alpha_n", {1});
       default: return;
     }
   });
@@ -157,8 +156,10 @@ void declare_decoder(ConfigReader&, const Architecture& a, const Module& root) {
     rotary.buffer("inv_freq", {a.rotary_dim / 2});
     rotary.buffer("original_inv_freq", {a.rotary_dim / 2});
   }
-  if (!a.tied_embeddings) root.linear(a.names.head, a.hidden_size, a.vocab_size, a.head_bias);
-  else if (a.head_bias) root.child(a.names.head).parameter("bias", {a.vocab_size});
+  if (!a.tied_embeddings)
+    root.linear(a.names.head, a.hidden_size, a.vocab_size, a.head_bias);
+  else if (a.head_bias)
+    root.child(a.names.head).parameter("bias", {a.vocab_size});
 }
 
 }  // namespace llmem

@@ -5,7 +5,8 @@ namespace llmem {
 namespace {
 
 // Every table of families.
-template <class Visit> void for_each_family(const Visit& visit) {
+template <class Visit>
+void for_each_family(const Visit& visit) {
   for (const auto& table : {decoder_families()})
     for (const Family& family : table) visit(family);
 }

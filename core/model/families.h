@@ -16,14 +16,14 @@ enum class Coverage : std::uint8_t { parameters, played };
 struct Family {
   std::string_view model_type, model_class;
   Coverage coverage;
-  std::string_view defaults;                                // of the configuration class: "field=value …"
-  std::string_view other_names;                             // "field=name …": what the class or older files call a field
-  void (*read)(ConfigReader& config, Architecture& out);    // after the fields that all share
+  std::string_view defaults;                              // of the configuration class: "field=value …"
+  std::string_view other_names;                           // "field=name …": what the class or older files call a field
+  void (*read)(ConfigReader& config, Architecture& out);  // after the fields that all share
   void (*declare)(ConfigReader& config, const Architecture& a, const Module& root);  // null: declare_decoder
 };
 
 // In core/model/families_*.cpp.
-std::span<const Family> decoder_families();                 // Llama's layer with other traits, experts included
+std::span<const Family> decoder_families();  // Llama's layer with other traits, experts included
 const Family* find_family(std::string_view model_type);
 std::vector<std::string_view> family_names(Coverage least);
 

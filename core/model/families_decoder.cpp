@@ -1,6 +1,6 @@
-#include "model/families.h"
-
 #include <algorithm>
+
+#include "model/families.h"
 
 // Decoders whose layer is attention and an MLP (or experts) between norms. A row holds the defaults of the configuration class
 // (transformers/models/<model_type>/configuration_<model_type>.py, 5.24) and the traits of modeling_<model_type>.py.
@@ -44,7 +44,8 @@ void partial_rotary(C& c, A& a, double otherwise) {
 }
 
 // layer_types, or a rule where the file has none.
-template <class Slides> void sliding_layers(C& c, A& a, const Slides& slides) {
+template <class Slides>
+void sliding_layers(C& c, A& a, const Slides& slides) {
   const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
   a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX);
   a.sliding.assign(static_cast<std::size_t>(a.layers), false);
@@ -82,7 +83,8 @@ void experts(C& c, A& a, std::string_view count, std::string_view per_token, std
 }
 
 // Which layers have experts, where not all have.
-template <class Rule> void expert_layers(A& a, const Rule& rule) {
+template <class Rule>
+void expert_layers(A& a, const Rule& rule) {
   a.experts.layers.assign(static_cast<std::size_t>(a.layers), false);
   for (std::size_t i = 0; i < a.experts.layers.size(); ++i) a.experts.layers[i] = rule(static_cast<std::int64_t>(i));
 }
@@ -149,8 +151,7 @@ void smollm3(C& c, A& a) {
   a.unturned.assign(static_cast<std::size_t>(a.layers), false);
   for (std::size_t i = 0; i < a.unturned.size(); ++i)
     a.unturned[i] = i < turned.size() ? turned[i] == 0 : (static_cast<std::int64_t>(i) + 1) % interval == 0;
-  if (c.flag("use_sliding_window"))
-    sliding_layers(c, a, [&](std::int64_t i) { return !a.unturned[static_cast<std::size_t>(i)]; });
+  if (c.flag("use_sliding_window")) sliding_layers(c, a, [&](std::int64_t i) { return !a.unturned[static_cast<std::size_t>(i)]; });
 }
 
 void gemma(C& c, A& a) {
@@ -205,8 +206,7 @@ void glm(C& c, A& a) {
 
 void glm4(C& c, A& a) {
   glm(c, a);
-  a.names.layer =
-      "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm 2:post_self_attn_layernorm 4:post_mlp_layernorm";
+  a.names.layer = "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm 2:post_self_attn_layernorm 4:post_mlp_layernorm";
 }
 
 void olmo(C& c, A& a) {
@@ -383,8 +383,10 @@ void minimax_m2(C& c, A& a) {
   normed_heads(a, QkNorm::whole);
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
   a.experts.correction_on_block = true;
-  if (c.has("rotary_dim")) a.rotary_dim = c.integer_or("rotary_dim", a.head_dim);
-  else partial_rotary(c, a, 1.0);
+  if (c.has("rotary_dim"))
+    a.rotary_dim = c.integer_or("rotary_dim", a.head_dim);
+  else
+    partial_rotary(c, a, 1.0);
 }
 
 void glm4_moe(C& c, A& a) {
@@ -437,8 +439,8 @@ void glm4_moe_lite(C& c, A& a) {
 
 constexpr Family kFamilies[] = {
     {"llama", "LlamaForCausalLM", Coverage::played,
-     "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
-     "", llama, nullptr},
+     "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", llama,
+     nullptr},
     {"mistral", "MistralForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu sliding_window=4096",
@@ -489,18 +491,18 @@ constexpr Family kFamilies[] = {
      "num_key_value_heads=2 head_dim=128 hidden_act=silu attention_bias=true",
      "", glm4, nullptr},
     {"olmo", "OlmoForCausalLM", Coverage::parameters,
-     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
-     "", olmo, nullptr},
+     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", olmo,
+     nullptr},
     {"olmo2", "Olmo2ForCausalLM", Coverage::parameters,
-     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
-     "", olmo2, nullptr},
+     "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", olmo2,
+     nullptr},
     {"olmo3", "Olmo3ForCausalLM", Coverage::parameters,
      "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "sliding_window=4096",
      "", olmo3, nullptr},
     {"phi3", "Phi3ForCausalLM", Coverage::parameters,
-     "vocab_size=32064 hidden_size=3072 intermediate_size=8192 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
-     "", phi3, nullptr},
+     "vocab_size=32064 hidden_size=3072 intermediate_size=8192 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", phi3,
+     nullptr},
     {"phi", "PhiForCausalLM", Coverage::parameters,
      "vocab_size=51200 hidden_size=2048 intermediate_size=8192 num_hidden_layers=24 num_attention_heads=32 "
      "hidden_act=gelu_new",
@@ -522,8 +524,8 @@ constexpr Family kFamilies[] = {
      "num_key_value_heads=8 hidden_act=silu attention_bias=true attention_dropout=0.1 residual_dropout=0.1 head_dim=128",
      "", seed_oss, nullptr},
     {"arcee", "ArceeForCausalLM", Coverage::parameters,
-     "vocab_size=32000 hidden_size=2560 intermediate_size=18432 num_hidden_layers=32 num_attention_heads=32 hidden_act=relu2",
-     "", arcee, nullptr},
+     "vocab_size=32000 hidden_size=2560 intermediate_size=18432 num_hidden_layers=32 num_attention_heads=32 hidden_act=relu2", "", arcee,
+     nullptr},
     {"apertus", "ApertusForCausalLM", Coverage::parameters,
      "vocab_size=131072 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "hidden_act=xielu",
@@ -537,8 +539,8 @@ constexpr Family kFamilies[] = {
      "num_key_value_heads=32 hidden_act=silu sliding_window=4096 sliding_window_pattern=4",
      "", exaone4, nullptr},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", Coverage::parameters,
-     "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu",
-     "", hunyuan_dense, nullptr},
+     "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "",
+     hunyuan_dense, nullptr},
     {"mixtral", "MixtralForCausalLM", Coverage::parameters,
      "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=8",

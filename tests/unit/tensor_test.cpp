@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/modules.h"
+#include "model/norms.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 #include "tensor/shape.h"
