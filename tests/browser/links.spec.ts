@@ -78,3 +78,19 @@ test('a card whose memory nobody knows has bars without a line', async ({ page, 
   await expect(page.locator('button.bar')).toHaveCount(3);
   await expect(page.locator('.capacity')).toHaveCount(0);
 });
+
+test('while a model is on its way, no answer is given for it', async ({ page, site }) => {
+  await open(page, site);
+  await page.route('**/Qwen__Qwen2.5-0.5B.json', async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await route.continue();
+  });
+  const before = await bar(page, 'One GPU').innerText();
+  await page.goto(`${site.root}#v=1&model=Qwen/Qwen2.5-0.5B&gpu=h100-sxm-80gb&gpus=8&micro_batch=3`);
+  await expect(page.getByRole('combobox', { name: 'Model' })).toHaveValue('Qwen/Qwen2.5-0.5B');
+  await page.waitForTimeout(1000); // longer than an estimate
+  await expect(page.locator('.verdict')).toHaveAttribute('aria-busy', 'true');
+  expect(await bar(page, 'One GPU').innerText()).toBe(before);
+  await settled(page);
+  expect(await bar(page, 'One GPU').innerText()).not.toBe(before);
+});

@@ -5,7 +5,7 @@ import { readLink, writeLink } from './choice/link';
 import { methods, whyNot, type Method } from './choice/methods';
 import { specOf } from './choice/spec';
 import type { Status } from './core/answer';
-import { Estimator, type Answer, type Job } from './core/estimator';
+import { Estimator, type Answer } from './core/estimator';
 import { presetConfig, PresetError } from './presets';
 
 // The state of a page: what was chosen, what came of it. Views read the signals and call the functions; nothing else writes.
@@ -14,7 +14,8 @@ export const choice = signal<Choice>(arrival());
 export const complaints = signal<string[]>([]); // about the link the page was opened with
 export const link = signal('');
 
-export type Config = { state: 'loading' } | { state: 'ready'; config: JsonObject } | { state: 'failed'; message: string };
+/** The config.json of a model, `of` which one: it arrives later than the choice. */
+export type Config = { state: 'loading' } | { state: 'ready'; of: Model; config: JsonObject } | { state: 'failed'; of: Model; message: string };
 export const config = signal<Config>({ state: 'loading' });
 
 /** What is known of each method; the old answer stays, marked as stale, until the new one is there. */
@@ -71,28 +72,35 @@ const estimator = new Estimator<Method>(startWorker);
 
 /** Asks for every method anew; what was answered before is not asked again. */
 export function estimateAll(): void {
-  const { settings } = choice.peek();
-  const model = config.peek();
-  const asked = model.state === 'ready' ? methods.filter((method) => !whyNot(method, settings)) : [];
-  const before = results.peek();
-  results.value = Object.fromEntries(
-    methods.map((method) => [method, asked.includes(method) ? { ...before[method], stale: true } : { answer: undefined, stale: false }]),
-  ) as Record<Method, Result>;
-  if (model.state !== 'ready') return;
-  const jobs: Job<Method>[] = asked.map((key) => ({ key, spec: JSON.stringify(specOf(choice.peek(), model.config, key)) }));
-  batch(() =>
+  const { model, settings } = choice.peek();
+  const loaded = config.peek();
+  if (loaded.state === 'loading' || loaded.of !== model) return markStale(methods);
+  if (loaded.state === 'failed') return markStale([]);
+  const asked = methods.filter((method) => !whyNot(method, settings));
+  const jobs = asked.map((key) => ({ key, spec: JSON.stringify(specOf(choice.peek(), loaded.config, key)) }));
+  batch(() => {
+    markStale(asked);
     estimator.request(jobs, (method, answer) => {
       results.value = { ...results.peek(), [method]: { answer, stale: false } };
-    }),
-  );
+    });
+  });
 }
 
-async function loadConfig(model: Model): Promise<Config> {
-  if (model.kind === 'pasted') return { state: 'ready', config: model.config };
+/** The old answers of these stay until new ones are there; those of the others are gone, and nothing is being estimated. */
+function markStale(stale: readonly Method[]): void {
+  estimator.request([], () => undefined);
+  const before = results.peek();
+  results.value = Object.fromEntries(
+    methods.map((method) => [method, stale.includes(method) ? { ...before[method], stale: true } : { answer: undefined, stale: false }]),
+  ) as Record<Method, Result>;
+}
+
+async function loadConfig(of: Model): Promise<Config> {
+  if (of.kind === 'pasted') return { state: 'ready', of, config: of.config };
   try {
-    return { state: 'ready', config: await presetConfig(model.id) };
+    return { state: 'ready', of, config: await presetConfig(of.id) };
   } catch (error) {
-    return { state: 'failed', message: error instanceof PresetError ? error.message : String(error) };
+    return { state: 'failed', of, message: error instanceof PresetError ? error.message : String(error) };
   }
 }
 
@@ -117,8 +125,7 @@ export async function start({ address }: { address: boolean }): Promise<void> {
     });
   });
   effect(() => {
-    const { settings } = choice.value;
-    if (config.value && settings) estimateAll();
+    if (choice.value && config.value) estimateAll();
   });
   effect(() => {
     const arrived = choice.value;
