@@ -60,22 +60,12 @@ async function siteFiles(presets: string, core: string): Promise<Map<string, str
   const files = new Map<string, string>();
   const index: Preset[] = [];
   for (const name of (await readdir(folder)).filter((file) => file.endsWith('.json')).sort()) {
-    const preset = readPreset(await readFile(join(folder, name), 'utf8'));
-    if (!preset) continue;
+    const preset = JSON.parse(await readFile(join(folder, name), 'utf8')) as PresetFile;
     const entry = indexEntry(preset, estimate);
     index.push(entry);
     if (!entry.unsupported) files.set(`presets/models/${name}`, JSON.stringify({ id: preset.id, config: preset.config }));
   }
   return files.set('presets/index.json', JSON.stringify(index));
-}
-
-/** undefined: not strict JSON (Python writes Infinity into some config.json), so neither page nor core could read it. */
-function readPreset(text: string): PresetFile | undefined {
-  try {
-    return JSON.parse(text) as PresetFile;
-  } catch {
-    return undefined;
-  }
 }
 
 type Estimate = (spec: string) => Envelope;
