@@ -63,7 +63,8 @@ void read_preset(const std::string& id, const ModelPresets& presets, ModelSource
   problems.push_back({"/model", "unknown_model", message + "give {\"name\": …, \"config\": its config.json}."});
 }
 
-// `value` is moved from: a config may be large.
+}  // namespace
+
 void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Problems& problems) {
   const auto value = spec.is_object() ? spec.find("model") : spec.end();
   if (value == spec.end() || value->is_null()) {
@@ -84,6 +85,8 @@ void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Pro
     reader.done();
   }
 }
+
+namespace {
 
 void read_described_gpu(const Json& object, Gpu& gpu, Problems& problems) {
   ObjectReader reader(&object, "/cluster/gpu", problems);

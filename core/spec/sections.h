@@ -1,14 +1,18 @@
 #pragma once
 
+#include "spec/presets.h"
 #include "spec/reader.h"
 #include "spec/spec.h"
 
-// The sections of a spec, for read_spec.cpp alone. Each reads its object into plain structs and collects problems.
+// The sections of a spec. Each reads its object into plain structs and collects problems.
 namespace llmem {
 
 // Limits are far beyond anything that is run, and small enough that products of sizes stay below 2^62.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // of a micro-batch: micro_batch * sequence
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+// The member "model" of `object`; the config is moved out of it, for it may be large.
+void read_model(nlohmann::json& object, const ModelPresets& presets, ModelSource& model, Problems& problems);
 
 void read_training(const nlohmann::json* object, Training& training, Problems& problems);
 
