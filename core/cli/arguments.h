@@ -9,7 +9,7 @@
 // The command line. All in this header, so that the tests, which are built without the program, can call it.
 namespace llmem {
 
-enum class Command { help, version, estimate, explain, events };
+enum class Command { help, version, estimate, explain, events, paper };
 
 struct Arguments {
   Command command = Command::help;
@@ -29,6 +29,7 @@ inline constexpr const char* help_text =
         --events N                 also the N allocations and frees before that moment, and a few after it
         --top N                    that many of the largest tensors (12)
     llmem events [FILE]            one spec: every allocation and free, one JSON object a line
+    llmem paper [FILE]             the LLMem paper's own estimate, one question a line: {"model", "gpus", "sequence", "base_mb", …}
     llmem --help, llmem --version
 
 Without FILE, or with -, standard input is read. A spec is JSON, wire format version 1, with a default for all but the model:
@@ -42,6 +43,7 @@ inline std::optional<Command> command_named(const std::string& word) {
   if (word == "estimate") return Command::estimate;
   if (word == "explain") return Command::explain;
   if (word == "events") return Command::events;
+  if (word == "paper") return Command::paper;
   return std::nullopt;
 }
 
@@ -96,9 +98,9 @@ inline ReadArguments read_arguments(const std::vector<std::string>& words) {
     if (word == "--help" || word == "-h") return {{Command::help, "-", {}, 0, 0}, ""};
     if (word == "--version") return {{Command::version, "-", {}, 0, 0}, ""};
   }
-  if (words.empty()) return {read, "a command is missing: estimate, explain or events"};
+  if (words.empty()) return {read, "a command is missing: estimate, explain, events or paper"};
   const std::optional<Command> command = command_line::command_named(words[0]);
-  if (!command) return {read, "\"" + words[0] + "\" is not a command: estimate, explain or events"};
+  if (!command) return {read, "\"" + words[0] + "\" is not a command: estimate, explain, events or paper"};
   read.command = *command;
   bool file_given = false;
   for (std::size_t i = 1; i < words.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "report/paper.h"
 
 namespace llmem {
 namespace {
@@ -21,16 +22,19 @@ bool read_line(std::FILE* in, std::string& line) {
   return !line.empty();
 }
 
-}  // namespace
-
-int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) {
+int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std::string (*answer)(std::string_view, const ModelPresets&)) {
   for (std::string line; read_line(in, line);) {
     if (is_blank(line)) continue;
-    const std::string answer = estimate(line, presets) + "\n";
-    std::fwrite(answer.data(), 1, answer.size(), out);
+    const std::string text = answer(line, presets) + "\n";
+    std::fwrite(text.data(), 1, text.size(), out);
     std::fflush(out);  // who asks one at a time gets each answer at once
   }
   return std::ferror(out) ? 1 : 0;
 }
+
+}  // namespace
+
+int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, estimate); }
+int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, paper); }
 
 }  // namespace llmem

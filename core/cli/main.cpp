@@ -23,6 +23,7 @@ int run(const llmem::Arguments& arguments, std::FILE* in) {
   using llmem::Command;
   const llmem::ModelPresets presets = llmem::embedded_presets();
   if (arguments.command == Command::estimate) return llmem::estimate_lines(in, stdout, presets);
+  if (arguments.command == Command::paper) return llmem::paper_lines(in, stdout, presets);
   const std::optional<std::string> spec = contents(in);
   if (!spec) {
     std::fprintf(stderr, "llmem: %s cannot be read\n", arguments.file.c_str());
