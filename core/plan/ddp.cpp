@@ -67,21 +67,22 @@ void verify_shapes(Device& device) {
 class Reducer {
  public:
   Reducer(Device& device, const Rank& rank, const DataParallel& options)
-      : device_(device), buffers_(rank.buffers), bucket_cap_(1_MiB * options.bucket_cap_mb) {
+      : device_(device), options_(options), buffers_(rank.buffers), limits_{first_bucket_limit, 1_MiB * options.bucket_cap_mb} {
     Bucket states;
     for (const NamedTensor& p : rank.optimized) states.push_back(p.tensor);
     const Bucket reversed(states.rbegin(), states.rend());
     states.insert(states.end(), buffers_.begin(), buffers_.end());
     verify_shapes(device);
     broadcast_coalesced(device, states, broadcast_limit);
-    // One bucket for all until the order is known in which gradients become ready.
-    make_buckets(reversed, {Bytes{std::numeric_limits<std::int64_t>::max()}});
+    // One bucket for all until the order is known in which gradients become ready; where parameters may stay unused it never is.
+    rebuilds_ = !options.find_unused_parameters || options.static_graph;
+    make_buckets(reversed, rebuilds_ ? std::vector{Bytes{std::numeric_limits<std::int64_t>::max()}} : limits_);
     for (const Tensor& p : reversed) p->accumulator->post_hook = [this, p] { gradient_ready(p); };
   }
 
   // DistributedDataParallel._pre_forward and _sync_buffers
   void before_forward(bool synchronize) {
-    if (!rebuilt_ && !ready_.empty()) rebuild();
+    if (rebuilds_ && !rebuilt_ && !ready_.empty()) rebuild();
     if (buffers_stale_) broadcast_coalesced(device_, buffers_, broadcast_limit);
     synchronize_ = buffers_stale_ = synchronize;
   }
@@ -90,35 +91,54 @@ class Reducer {
   static constexpr Bytes broadcast_limit = 250_MiB;   // DistributedDataParallel.broadcast_bucket_size
   static constexpr Bytes first_bucket_limit = 1_MiB;  // reducer.hpp, kDefaultFirstBucketBytes
 
+  // Reducer::autograd_hook and mark_variable_ready_dense
   void gradient_ready(const Tensor& parameter) {
-    if (synchronize_ && !rebuilt_) ready_.push_back(parameter);
+    if (!synchronize_) return;
+    if (!rebuilt_) ready_.push_back(parameter);
+    if (options_.gradient_as_bucket_view) show_in_bucket(*parameter.get());
+  }
+
+  // The gradient is copied into its bucket, and .grad is that place from now on.
+  void show_in_bucket(TensorImpl& parameter) {
+    const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.parameter == &parameter; });
+    const Tensor gradient = detach(place->bucket);
+    gradient->layout = parameter.layout;
+    parameter.grad = gradient.impl();
   }
 
   // Reducer::rebuild_buckets: rank 0's order is sent to all (sync_bucket_indices), then the old bucket goes before the new ones come.
   void rebuild() {
-    const std::vector<Bytes> limits{first_bucket_limit, bucket_cap_};
     {
       const OpScope op(device_, "sync_bucket_indices");
       const auto parameters = static_cast<std::int64_t>(ready_.size());
-      const auto buckets = static_cast<std::int64_t>(assign_buckets(ready_, limits).size());
+      const auto buckets = static_cast<std::int64_t>(assign_buckets(ready_, limits_).size());
       const Tensor indices = device_.empty({parameters + 1}, Dtype::int32), sizes = device_.empty({buckets}, Dtype::int32);
     }
-    buckets_.clear();
-    make_buckets(ready_, limits);
+    places_.clear();
+    make_buckets(ready_, limits_);
     rebuilt_ = true;
   }
 
   void make_buckets(const Bucket& parameters, const std::vector<Bytes>& limits) {
     const OpScope op(device_, "gradient_bucket");
-    for (const Bucket& bucket : assign_buckets(parameters, limits)) buckets_.push_back(flat(device_, bucket, Category::communication));
+    for (const Bucket& group : assign_buckets(parameters, limits)) {
+      const Tensor bucket = flat(device_, group, Category::communication);
+      for (const Tensor& parameter : group) places_.push_back({parameter.get(), bucket});
+    }
   }
 
+  struct Place {
+    TensorImpl* parameter;
+    Tensor bucket;
+  };
+
   Device& device_;
+  DataParallel options_;
   Bucket buffers_;
-  Bytes bucket_cap_;
-  std::vector<Tensor> buckets_;
-  Bucket ready_;  // parameters in the order in which their gradients became ready
-  bool rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
+  std::vector<Bytes> limits_;
+  std::vector<Place> places_;  // of each gradient
+  Bucket ready_;               // parameters in the order in which their gradients became ready
+  bool rebuilds_ = true, rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
 };
 
 }  // namespace
@@ -127,6 +147,30 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
   Rank rank = whole_model(device, spec, architecture);
   const auto reducer = std::make_shared<Reducer>(device, rank, spec.data);
   rank.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
+  return rank;
+}
+
+namespace {
+
+// zero_redundancy_optimizer.py, _partition_parameters: the largest parameters first, each to the rank that has least so far.
+std::vector<NamedTensor> partition(std::vector<NamedTensor> parameters, std::int64_t ranks, std::int64_t rank) {
+  std::stable_sort(parameters.begin(), parameters.end(),
+                   [](const NamedTensor& a, const NamedTensor& b) { return a.tensor.numel() > b.tensor.numel(); });
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks));
+  std::vector<NamedTensor> own;
+  for (const NamedTensor& parameter : parameters) {
+    const auto least = std::min_element(sizes.begin(), sizes.end());
+    *least += parameter.tensor.numel();
+    if (least - sizes.begin() == rank) own.push_back(parameter);
+  }
+  return own;
+}
+
+}  // namespace
+
+Rank zero_redundancy(Device& device, const Spec& spec, const Architecture& architecture) {
+  Rank rank = distributed_data_parallel(device, spec, architecture);
+  rank.updated = partition(rank.optimized, spec.data.degree, spec.rank);
   return rank;
 }
 

@@ -25,6 +25,7 @@ Rank make_rank(Device& device, const Spec& spec, const Architecture& architectur
   switch (spec.data.kind) {
     case DataKind::none: return whole_model(device, spec, architecture);
     case DataKind::ddp: return distributed_data_parallel(device, spec, architecture);
+    case DataKind::zero_redundancy: return zero_redundancy(device, spec, architecture);
     case DataKind::fsdp2: return fully_sharded(device, spec, architecture);
   }
   return {};

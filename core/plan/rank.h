@@ -13,7 +13,8 @@ namespace llmem {
 struct Rank {
   std::unique_ptr<CausalLm> model;
   std::vector<Tensor> buffers;         // of the model, in order
-  std::vector<NamedTensor> optimized;  // what the optimizer updates, in order: whole parameters, or this rank's shards
+  std::vector<NamedTensor> optimized;  // what has gradients to clip and update, in order: whole parameters, or this rank's shards
+  std::vector<NamedTensor> updated;    // of these, what this rank's optimizer updates, in its order; empty: all
   bool gradients_are_sharded = false;  // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
@@ -26,6 +27,9 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
 
 // torch.nn.parallel.DistributedDataParallel
 Rank distributed_data_parallel(Device& device, const Spec& spec, const Architecture& architecture);
+
+// torch.distributed.optim.ZeroRedundancyOptimizer over DistributedDataParallel
+Rank zero_redundancy(Device& device, const Spec& spec, const Architecture& architecture);
 
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);

@@ -10,6 +10,7 @@ std::string method(const Spec& spec) {
   switch (spec.data.kind) {
     case DataKind::none: return "Training on one GPU";
     case DataKind::ddp: return "DDP";
+    case DataKind::zero_redundancy: return "DDP with ZeroRedundancyOptimizer";
     case DataKind::fsdp2: return "FSDP2";
   }
   return "";

@@ -12,7 +12,7 @@ constexpr std::int64_t kMostSplits = 1 << 12;  // of the model: tensor, pipeline
 // Kinds that DataKind does not have yet share one number: their options are read and answered by "unsupported".
 constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"ddp", static_cast<int>(DataKind::ddp)},
-                                 {"zero_redundancy", kNotYet},
+                                 {"zero_redundancy", static_cast<int>(DataKind::zero_redundancy)},
                                  {"zero1", kNotYet},
                                  {"zero2", kNotYet},
                                  {"zero3", kNotYet},
@@ -33,7 +33,9 @@ void read_flags(ObjectReader& from, std::initializer_list<std::string_view> keys
 
 void read_ddp(ObjectReader& reader, DataParallel& data) {
   reader.integer("bucket_cap_mb", data.bucket_cap_mb, 1, 1 << 20);
-  for (std::string_view key : {"gradient_as_bucket_view", "static_graph", "find_unused_parameters"}) reader.only(key, false);
+  reader.boolean("gradient_as_bucket_view", data.gradient_as_bucket_view);
+  reader.boolean("static_graph", data.static_graph);
+  reader.boolean("find_unused_parameters", data.find_unused_parameters);
 }
 
 void read_fsdp2(ObjectReader& reader, DataParallel& data) {
@@ -51,10 +53,9 @@ void read_fsdp2(ObjectReader& reader, DataParallel& data) {
   }
 }
 
-void read_zero_redundancy(ObjectReader& reader) {
-  std::int64_t cap = 25;
-  reader.integer("bucket_cap_mb", cap, 1, 1 << 20);
-  read_flags(reader, {"gradient_as_bucket_view", "static_graph", "find_unused_parameters", "parameters_as_bucket_view"});
+void read_zero_redundancy(ObjectReader& reader, DataParallel& data) {
+  read_ddp(reader, data);
+  reader.only("parameters_as_bucket_view", false);
 }
 
 void read_deepspeed(ObjectReader& reader) {
@@ -96,7 +97,7 @@ void read_data(const Json* object, DataParallel& data, std::string& kind, Proble
   else if (kind == "fsdp1")
     read_fsdp1(reader);
   else if (kind == "zero_redundancy")
-    read_zero_redundancy(reader);
+    read_zero_redundancy(reader, data);
   else if (kind != "none")
     read_deepspeed(reader);
   reader.done();

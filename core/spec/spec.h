@@ -16,7 +16,7 @@ namespace llmem {
 enum class Attention : std::uint8_t { sdpa, eager };
 enum class Checkpointing : std::uint8_t { none, full };
 enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
-enum class DataKind : std::uint8_t { none, ddp, fsdp2 };
+enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, fsdp2 };
 
 struct Training {
   Dtype weights = Dtype::bfloat16;  // what the parameters are held in
@@ -33,8 +33,11 @@ struct Training {
 struct DataParallel {
   DataKind kind = DataKind::none;
   std::int64_t degree = 1;  // ranks
-  // ddp
+  // ddp and zero_redundancy
   std::int64_t bucket_cap_mb = 25;
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+  bool find_unused_parameters = false;
   // fsdp2
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;

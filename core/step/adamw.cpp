@@ -56,10 +56,6 @@ void AdamW::step() {
   if (implementation_ == OptimizerImplementation::loop) update_one_by_one();
 }
 
-void AdamW::zero_grad() {
-  for (const NamedTensor& parameter : parameters_) parameter.tensor->grad.reset();
-}
-
 namespace {
 
 // torch/distributed/tensor/_ops/_math_ops.py, _NormPartial: squares, their all-reduce (out of place), roots

@@ -14,8 +14,6 @@ class AdamW {
       : device_(device), parameters_(std::move(parameters)), implementation_(implementation) {}
 
   void step();
-  void zero_grad();
-  const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
  private:
   void make_states();

@@ -15,7 +15,7 @@ namespace {
 class TrainingLoop {
  public:
   TrainingLoop(Device& device, const Spec& spec, Rank& rank)
-      : device_(device), training_(spec.training), rank_(rank), optimizer_(device, rank.optimized, spec.training.optimizer) {}
+      : device_(device), training_(spec.training), rank_(rank), optimizer_(device, rank.updated.empty() ? rank.optimized : rank.updated, spec.training.optimizer) {}
 
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
@@ -23,14 +23,14 @@ class TrainingLoop {
     for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     if (training_.max_grad_norm) {
       phase("clip");
-      clip_gradients(device_, optimizer_.parameters(), rank_.gradients_are_sharded);
+      clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
       done();
     }
     phase("optimizer");
     optimizer_.step();
     done();
     phase("zero_grad");
-    optimizer_.zero_grad();
+    for (const NamedTensor& p : rank_.optimized) p.tensor->grad.reset();
     done();
   }
 
