@@ -4,6 +4,7 @@
 
 #include "plan/rank.h"
 #include "tensor/autograd.h"
+#include "tensor/ops.h"
 
 // torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cpp and comm.cpp
 namespace llmem {
@@ -58,10 +59,11 @@ void broadcast_coalesced(Device& device, const Bucket& tensors, Bytes limit) {
   while (!in_flight.empty()) in_flight.pop_front();
 }
 
-// distributed/utils.py, _verify_param_shape_across_processes: three small tensors
-void verify_shapes(Device& device) {
+// distributed/utils.py, _verify_param_shape_across_processes: one small tensor, and one from every rank
+void verify_shapes(Device& device, std::int64_t ranks) {
   const OpScope op(device, "verify_shapes");
-  const Tensor a = device.empty({1}, Dtype::int64), b = device.empty({1}, Dtype::int64), c = device.empty({1}, Dtype::int64);
+  std::vector<Tensor> counts;
+  for (std::int64_t i = 0; i <= ranks; ++i) counts.push_back(device.empty({1}, Dtype::int64));
 }
 
 class Reducer {
@@ -70,21 +72,36 @@ class Reducer {
       : device_(device), options_(options), buffers_(rank.buffers), limits_{first_bucket_limit, 1_MiB * options.bucket_cap_mb} {
     Bucket states;
     for (const NamedTensor& p : rank.optimized) states.push_back(p.tensor);
-    const Bucket reversed(states.rbegin(), states.rend());
+    const Bucket parameters = states;
     states.insert(states.end(), buffers_.begin(), buffers_.end());
-    verify_shapes(device);
+    verify_shapes(device, options.degree);
     broadcast_coalesced(device, states, broadcast_limit);
     // One bucket for all until the order is known in which gradients become ready; where parameters may stay unused it never is.
     rebuilds_ = !options.find_unused_parameters || options.static_graph;
-    make_buckets(reversed, rebuilds_ ? std::vector{Bytes{std::numeric_limits<std::int64_t>::max()}} : limits_);
-    for (const Tensor& p : reversed) p->accumulator->post_hook = [this, p] { gradient_ready(p); };
+    make_buckets(parameters, rebuilds_ ? std::vector{Bytes{std::numeric_limits<std::int64_t>::max()}} : limits_);
+    if (options.find_unused_parameters || options.static_graph) {
+      const OpScope op(device, "used_map");
+      used_map_ = device.empty({static_cast<std::int64_t>(rank.optimized.size())}, Dtype::int32);
+    }
+    for (const Tensor& p : parameters) p->accumulator->post_hook = [this, p] { gradient_ready(p); };
   }
 
   // DistributedDataParallel._pre_forward and _sync_buffers
   void before_forward(bool synchronize) {
     if (rebuilds_ && !rebuilt_ && !ready_.empty()) rebuild();
+    recording_order_ = !options_.static_graph || seen_gradients_;
     if (buffers_stale_) broadcast_coalesced(device_, buffers_, broadcast_limit);
     synchronize_ = buffers_stale_ = synchronize;
+  }
+
+  // _DDPSink: where parameters may stay unused, and before a static graph is known, what the model returns is cloned.
+  Tensor after_forward(const Tensor& loss, Bytes logits) {
+    const bool clones = options_.static_graph ? !seen_gradients_ : options_.find_unused_parameters;
+    if (!clones) return loss;
+    const OpScope op(device_, "ddp_sink");
+    const Tensor cloned = clone(loss);
+    device_.scratch(logits);
+    return cloned;
   }
 
  private:
@@ -94,7 +111,9 @@ class Reducer {
   // Reducer::autograd_hook and mark_variable_ready_dense
   void gradient_ready(const Tensor& parameter) {
     if (!synchronize_) return;
-    if (!rebuilt_) ready_.push_back(parameter);
+    // A static graph is only counted in its first backward (static_graph_first_iteration), so that its buckets are rebuilt a step later.
+    seen_gradients_ = true;
+    if (!rebuilt_ && recording_order_) ready_.push_back(parameter);
     if (options_.gradient_as_bucket_view) show_in_bucket(*parameter.get());
   }
 
@@ -121,7 +140,10 @@ class Reducer {
 
   void make_buckets(const Bucket& parameters, const std::vector<Bytes>& limits) {
     const OpScope op(device_, "gradient_bucket");
-    for (const Bucket& group : assign_buckets(parameters, limits)) {
+    std::vector<Bucket> groups = assign_buckets(parameters, limits);
+    // DistributedDataParallel._ddp_init_helper: the order of the parameters, until there is the gradients' own.
+    if (ready_.empty()) std::reverse(groups.begin(), groups.end());
+    for (const Bucket& group : groups) {
       const Tensor bucket = flat(device_, group, Category::communication);
       for (const Tensor& parameter : group) places_.push_back({parameter.get(), bucket});
     }
@@ -138,6 +160,8 @@ class Reducer {
   std::vector<Bytes> limits_;
   std::vector<Place> places_;  // of each gradient
   Bucket ready_;               // parameters in the order in which their gradients became ready
+  Tensor used_map_;
+  bool seen_gradients_ = false, recording_order_ = true;
   bool rebuilds_ = true, rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
 };
 
@@ -147,6 +171,9 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
   Rank rank = whole_model(device, spec, architecture);
   const auto reducer = std::make_shared<Reducer>(device, rank, spec.data);
   rank.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
+  const Training& t = spec.training;
+  const Bytes logits = size_of(t.autocast.value_or(t.weights)) * (t.micro_batch * t.sequence * architecture.vocab_size);
+  rank.hooks.after = [reducer, logits](int, const Tensor& loss) { return reducer->after_forward(loss, logits); };
   return rank;
 }
 

@@ -10,7 +10,7 @@ namespace llmem {
 
 namespace {
 
-constexpr std::uint8_t all_gather_stream = 1, reduce_scatter_stream = 2;
+constexpr std::uint8_t all_gather_stream = 1, reduce_scatter_stream = 2, all_reduce_stream = 3;
 
 // One parameter, cut along its first dimension into chunks of equal, padded length (_fsdp_param.py, FSDPParam).
 struct ShardedParameter {
@@ -58,6 +58,7 @@ struct Group {
   State state = State::idle;
   bool unsharded = false;
   Tensor all_gather_output;  // of an unshard that was not yet waited for
+  Tensor all_reduce_input;   // HSDP: kept until the backward is over
 };
 
 class FullyShardedModel {
@@ -65,8 +66,10 @@ class FullyShardedModel {
   FullyShardedModel(Device& device, const Spec& spec, int layers)
       : device_(device),
         options_(spec.data),
+        offloads_(spec.offload.parameters),
         original_(spec.training.weights),
-        rank_(spec.rank),
+        ranks_(spec.data.degree / spec.data.replicate),
+        rank_(spec.rank % ranks_),
         groups_(static_cast<std::size_t>(layers) + 1) {
     compute_ = options_.param_dtype.value_or(original_);
     reduce_ = options_.reduce_dtype.value_or(compute_);
@@ -75,16 +78,18 @@ class FullyShardedModel {
   // The parameter's shard on this rank, and the tensor that the model computes with.
   Tensor add_parameter(const std::string& name, const Dims& sizes, int unit) {
     ShardedParameter p;
-    const std::int64_t row = count_of(sizes) / sizes[0], chunk = divide_up(sizes[0], options_.degree);
+    const std::int64_t row = count_of(sizes) / sizes[0], chunk = divide_up(sizes[0], ranks_);
     Dims local = sizes;
     local[0] = std::clamp<std::int64_t>(sizes[0] - rank_ * chunk, 0, chunk);
     p.padded_shard_numel = chunk * row;
     p.shard = {name, padded(local, original_, p.padded_shard_numel), unit};
-    p.shard.tensor->storage->allocate();
-    device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
-    p.unsharded = padded(sizes, compute_, options_.degree * p.padded_shard_numel);
+    if (!offloads_) {
+      p.shard.tensor->storage->allocate();
+      device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
+    }
+    p.unsharded = padded(sizes, compute_, ranks_ * p.padded_shard_numel);
     require_grad(p.unsharded);
-    optimized_.push_back(p.shard);
+    if (!offloads_) optimized_.push_back(p.shard);
     group(unit).parameters.push_back(p);
     return p.unsharded;
   }
@@ -116,7 +121,10 @@ class FullyShardedModel {
   // FSDPState._root_post_backward_final_callback: the root's inputs want no gradient, so nothing else runs its post_backward.
   void backward_is_over() {
     post_backward(group(root));
-    for (Group& g : groups_) g.state = State::idle;
+    for (Group& g : groups_) {
+      g.state = State::idle;
+      g.all_reduce_input.reset();
+    }
     forward_order_.clear();
     reduce_scatter_input_.reset();
   }
@@ -138,6 +146,17 @@ class FullyShardedModel {
     return made;
   }
 
+  // FSDPParam.all_gather_inputs of shards in the host's memory: each is copied to the GPU, then cast.
+  std::vector<Tensor> upload(const Group& g) {
+    std::vector<Tensor> uploaded;
+    for (const ShardedParameter& p : g.parameters) {
+      Tensor copy = communication_buffer(p.padded_shard_numel, original_);
+      if (compute_ != original_) copy = communication_buffer(p.padded_shard_numel, compute_);
+      uploaded.push_back(std::move(copy));
+    }
+    return uploaded;
+  }
+
   // foreach_all_gather: shards are cast into one flat tensor, which goes once the gather has its copy; shards that need no cast are
   // copied into the output at once.
   void unshard(Group& g) {
@@ -146,8 +165,9 @@ class FullyShardedModel {
     const OpScope op(device_, "all_gather");
     const std::int64_t numel = total_shard_numel(g.parameters);
     Tensor flat;
-    if (compute_ != original_) flat = communication_buffer(numel, compute_);
-    g.all_gather_output = communication_buffer(numel * options_.degree, compute_);
+    const std::vector<Tensor> uploaded = offloads_ ? upload(g) : std::vector<Tensor>();
+    if (!offloads_ && compute_ != original_) flat = communication_buffer(numel, compute_);
+    g.all_gather_output = communication_buffer(numel * ranks_, compute_);
   }
 
   // In forward the output lives until the next group's copy-out, so that the gather after it can begin; in backward it goes at once.
@@ -159,7 +179,7 @@ class FullyShardedModel {
         p.unsharded->storage->allocate();
         device_.set_category(p.unsharded->storage->allocation, Category::communication);
       }
-      device_.scratch(split_copy_table(device_.gpu(), g.parameters, options_.degree, size_of(compute_)));
+      device_.scratch(split_copy_table(device_.gpu(), g.parameters, ranks_, size_of(compute_)));
     }
     g.unsharded = true;
     Tensor output = std::exchange(g.all_gather_output, {});
@@ -214,7 +234,7 @@ class FullyShardedModel {
     }
     reshard(g);
     reduce_scatter_input_.reset();
-    if (!reduced.empty()) reduce(reduced, std::move(gradients));
+    if (!reduced.empty()) reduce(g, reduced, std::move(gradients));
   }
 
   // FSDPParam.to_accumulated_grad_if_needed
@@ -227,18 +247,21 @@ class FullyShardedModel {
 
   // _fsdp_collectives.py, foreach_reduce: copied and cast into one buffer; all whole gradients but the last, which a loop variable still
   // names, go before the output is made.
-  void reduce(const std::vector<ShardedParameter*>& parameters, std::vector<Tensor> gradients) {
+  void reduce(Group& g, const std::vector<ShardedParameter*>& parameters, std::vector<Tensor> gradients) {
     const OpScope op(device_, "reduce_scatter");
     std::int64_t shard_numel = 0;
     for (const ShardedParameter* p : parameters) shard_numel += p->padded_shard_numel;
-    reduce_scatter_input_ = communication_buffer(shard_numel * options_.degree, reduce_);
+    reduce_scatter_input_ = communication_buffer(shard_numel * ranks_, reduce_);
     device_.scratch(chunk_cat_table(parameters, size_of(reduce_)));
     const Tensor last = gradients.back();
     gradients.clear();
 
     const With stream(device_.stream, reduce_scatter_stream);
     Tensor output = communication_buffer(shard_numel, reduce_);
+    if (options_.replicate > 1) g.all_reduce_input = output;  // reduced where it is
+    const With post_reduce(device_.stream, options_.replicate > 1 ? all_reduce_stream : reduce_scatter_stream);
     if (reduce_ != original_) output = communication_buffer(shard_numel, original_);
+    if (offloads_) return;  // copied to the host
     device_.set_category(output->storage->allocation, Category::gradients);
     for (const ShardedParameter* p : parameters)
       if (!p->shard.tensor->grad) p->shard.tensor->grad = detach(output).impl();
@@ -246,8 +269,9 @@ class FullyShardedModel {
 
   Device& device_;
   DataParallel options_;
+  bool offloads_;  // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
   Dtype original_, compute_ = Dtype::float32, reduce_ = Dtype::float32;
-  std::int64_t rank_;
+  std::int64_t ranks_, rank_;  // of one copy
   std::vector<Group> groups_;  // the root's, then the layers'
   std::vector<NamedTensor> optimized_;
   std::vector<int> forward_order_;

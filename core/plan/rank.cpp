@@ -26,6 +26,8 @@ Rank make_rank(Device& device, const Spec& spec, const Architecture& architectur
     case DataKind::none: return whole_model(device, spec, architecture);
     case DataKind::ddp: return distributed_data_parallel(device, spec, architecture);
     case DataKind::zero_redundancy: return zero_redundancy(device, spec, architecture);
+    case DataKind::zero1:
+    case DataKind::zero2: return zero_stage_1_or_2(device, spec, architecture);
     case DataKind::fsdp2: return fully_sharded(device, spec, architecture);
   }
   return {};

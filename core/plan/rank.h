@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/causal_lm.h"
@@ -14,12 +15,15 @@ struct Rank {
   std::unique_ptr<CausalLm> model;
   std::vector<Tensor> buffers;         // of the model, in order
   std::vector<NamedTensor> optimized;  // what has gradients to clip and update, in order: whole parameters, or this rank's shards
-  std::vector<NamedTensor> updated;    // of these, what this rank's optimizer updates, in its order; empty: all
-  bool gradients_are_sharded = false;  // then the norm of all gradients takes an all-reduce
+  std::optional<std::vector<NamedTensor>> updated;  // what this rank's optimizer updates, in its order; none: all of these
+  bool clips = true;                                // as a step of its own, which DeepSpeed does not
+  bool gradients_are_sharded = false;               // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
-  std::vector<std::function<void()>> after_backward;  // when the graph is through
+  std::vector<std::function<void()>> after_backward;     // when the graph is through
+  std::function<void(const Tensor& loss)> run_backward;  // in place of loss.backward()
+  std::function<void(const std::function<void()>& update)> around_update = [](const std::function<void()>& update) { update(); };
 };
 
 // One GPU.
@@ -30,6 +34,9 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
 
 // torch.distributed.optim.ZeroRedundancyOptimizer over DistributedDataParallel
 Rank zero_redundancy(Device& device, const Spec& spec, const Architecture& architecture);
+
+// DeepSpeed's ZeRO, stages 1 and 2
+Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture);
 
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);

@@ -11,7 +11,9 @@ std::string method(const Spec& spec) {
     case DataKind::none: return "Training on one GPU";
     case DataKind::ddp: return "DDP";
     case DataKind::zero_redundancy: return "DDP with ZeroRedundancyOptimizer";
-    case DataKind::fsdp2: return "FSDP2";
+    case DataKind::zero1: return "ZeRO-1";
+    case DataKind::zero2: return "ZeRO-2";
+    case DataKind::fsdp2: return spec.data.replicate > 1 ? "HSDP" : "FSDP2";
   }
   return "";
 }

@@ -13,8 +13,8 @@ constexpr std::int64_t kMostSplits = 1 << 12;  // of the model: tensor, pipeline
 constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"ddp", static_cast<int>(DataKind::ddp)},
                                  {"zero_redundancy", static_cast<int>(DataKind::zero_redundancy)},
-                                 {"zero1", kNotYet},
-                                 {"zero2", kNotYet},
+                                 {"zero1", static_cast<int>(DataKind::zero1)},
+                                 {"zero2", static_cast<int>(DataKind::zero2)},
                                  {"zero3", kNotYet},
                                  {"fsdp1", kNotYet},
                                  {"fsdp2", static_cast<int>(DataKind::fsdp2)}};
@@ -24,7 +24,7 @@ constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", 0}};
 constexpr Choice kSchedules[] = {{"1f1b", 0}, {"gpipe", 0}, {"interleaved_1f1b", 1}};
 constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 0}};
 constexpr Choice kPlans[] = {{"torch", 0}, {"hf", 0}};
-constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", kNotYet}};
+constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", 1}};
 
 void read_flags(ObjectReader& from, std::initializer_list<std::string_view> keys) {
   bool flag = false;
@@ -43,13 +43,10 @@ void read_fsdp2(ObjectReader& reader, DataParallel& data) {
   read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, true, data.reduce_dtype);
   reader.boolean("reshard_after_forward", data.reshard_after_forward);
   read_flags(reader, {"pin_memory"});  // of what is offloaded
-  std::int64_t replicate = 1;
-  if (!reader.integer("replicate", replicate, 1, kMostRanks) || replicate == 1) return;
-  reader.problem("replicate", "unsupported", "HSDP (replicate " + std::to_string(replicate) + ") is not supported yet. Supported: 1.");
-  if (data.degree % replicate != 0) {
+  if (reader.integer("replicate", data.replicate, 1, kMostRanks) && data.degree % data.replicate != 0) {
     reader.problem(
         "replicate", "conflict",
-        "degree counts all ranks: " + std::to_string(replicate) + " copies do not divide " + std::to_string(data.degree) + " ranks");
+        "degree counts all ranks: " + std::to_string(data.replicate) + " copies do not divide " + std::to_string(data.degree) + " ranks");
   }
 }
 
@@ -58,10 +55,20 @@ void read_zero_redundancy(ObjectReader& reader, DataParallel& data) {
   reader.only("parameters_as_bucket_view", false);
 }
 
-void read_deepspeed(ObjectReader& reader) {
-  read_flags(reader, {"auto_buckets", "pin_memory"});
-  reader.object("zero_optimization");  // DeepSpeed's own keys
-  reader.object("config");
+void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
+  reader.boolean("auto_buckets", data.auto_buckets);
+  read_flags(reader, {"pin_memory"});  // of what is offloaded
+  ObjectReader sizes(reader.object("zero_optimization"), reader.at("zero_optimization"), problems);
+  std::int64_t elements = 0;
+  if (sizes.integer("reduce_bucket_size", elements, 1, std::int64_t{1} << 40)) data.reduce_bucket_size = elements;
+  sizes.done();
+  if (const Json* config = reader.object("config"); config && !config->empty())
+    reader.problem("config", "unsupported", "DeepSpeed's other settings are not supported yet. Supported: {}.");
+  if (training.weights != Dtype::bfloat16)
+    problems.push_back(
+        {"/training/weights", "unsupported", "DeepSpeed over other than bfloat16 weights is not supported yet. Supported: bfloat16."});
+  if (training.accumulation > 1)
+    problems.push_back({"/training/accumulation", "unsupported", "accumulation under DeepSpeed is not supported yet. Supported: 1."});
 }
 
 void read_fsdp1(ObjectReader& reader) {
@@ -77,7 +84,7 @@ void read_fsdp1(ObjectReader& reader) {
   reader.integer("shard", shard, 1, kMostRanks);
 }
 
-void read_data(const Json* object, DataParallel& data, std::string& kind, Problems& problems) {
+void read_data(const Json* object, DataParallel& data, const Training& training, std::string& kind, Problems& problems) {
   ObjectReader reader(object, "/parallel/data", problems);
   int value = static_cast<int>(data.kind);
   const bool known = reader.choice("kind", kDataKinds, value);
@@ -99,7 +106,7 @@ void read_data(const Json* object, DataParallel& data, std::string& kind, Proble
   else if (kind == "zero_redundancy")
     read_zero_redundancy(reader, data);
   else if (kind != "none")
-    read_deepspeed(reader);
+    read_deepspeed(reader, data, training, problems);
   reader.done();
 }
 
@@ -156,13 +163,15 @@ void read_expert(const Json* object, Problems& problems) {
   reader.done();
 }
 
-void read_offload(const Json* object, std::string_view kind, Problems& problems) {
+void read_offload(const Json* object, std::string_view kind, Offload& offload, Problems& problems) {
   ObjectReader reader(object, "/parallel/offload", problems);
   int optimizer = 0, parameters = 0, activations = 0;
   reader.choice("optimizer", kPlaces, optimizer);
   reader.choice("parameters", kPlaces, parameters);
   reader.choice("activations", kPlaces, activations);
+  if (activations != 0) reader.problem("activations", "unsupported", "\"cpu\" is not supported yet. Supported: none.");
   reader.done();
+  offload = {optimizer != 0, parameters != 0};
   if (optimizer == 0 && parameters == 0) return;
   const auto conflict = [&](const char* why) { problems.push_back({"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");
@@ -175,12 +184,12 @@ void read_offload(const Json* object, std::string_view kind, Problems& problems)
 void read_parallel(const Json* object, const Training& training, Parallel& parallel, Problems& problems) {
   ObjectReader reader(object, "/parallel", problems);
   std::string kind;
-  read_data(reader.object("data"), parallel.data, kind, problems);
+  read_data(reader.object("data"), parallel.data, training, kind, problems);
   parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), problems);
   parallel.world *= read_pipeline(reader.object("pipeline"), training, problems);
   parallel.world *= read_context(reader.object("context"), problems);
   read_expert(reader.object("expert"), problems);
-  read_offload(reader.object("offload"), kind, problems);
+  read_offload(reader.object("offload"), kind, parallel.offload, problems);
   if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
                    "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));

@@ -16,7 +16,7 @@ namespace llmem {
 enum class Attention : std::uint8_t { sdpa, eager };
 enum class Checkpointing : std::uint8_t { none, full };
 enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
-enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, fsdp2 };
+enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, fsdp2 };
 
 struct Training {
   Dtype weights = Dtype::bfloat16;  // what the parameters are held in
@@ -38,10 +38,20 @@ struct DataParallel {
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
   bool find_unused_parameters = false;
+  // zero1, zero2
+  bool auto_buckets = true;                        // Transformers' sizes for "auto"
+  std::optional<std::int64_t> reduce_bucket_size;  // elements
   // fsdp2
+  std::int64_t replicate = 1;  // copies of the sharded model (HSDP); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;
   bool reshard_after_forward = true;
+};
+
+// What lives in the host's memory.
+struct Offload {
+  bool optimizer = false;
+  bool parameters = false;
 };
 
 constexpr std::string_view kDefaultGpu = "a100-sxm-80gb";
@@ -76,6 +86,7 @@ struct Spec {
   ModelSource model;
   Training training;
   DataParallel data;
+  Offload offload;
   std::int64_t rank = 0;  // the rank that is played
   Cluster cluster;
   AllocatorOptions allocator;

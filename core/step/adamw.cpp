@@ -72,6 +72,7 @@ Tensor sum_over_ranks(Device& device, const Tensor& norms) {
 // norm for every 65,536 elements of the largest tensor and every tensor, then one norm a tensor.
 void clip_gradients(Device& device, const std::vector<NamedTensor>& parameters, bool sharded) {
   constexpr std::int64_t chunk = 65'536;
+  if (parameters.empty()) return;  // all on the CPU
   const OpScope op(device, "clip_grad_norm");
   const Dtype dtype = parameters.front().tensor.dtype();
   const auto scalar = [&] { return device.empty({}, dtype); };

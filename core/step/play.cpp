@@ -15,19 +15,22 @@ namespace {
 class TrainingLoop {
  public:
   TrainingLoop(Device& device, const Spec& spec, Rank& rank)
-      : device_(device), training_(spec.training), rank_(rank), optimizer_(device, rank.updated.empty() ? rank.optimized : rank.updated, spec.training.optimizer) {}
+      : device_(device),
+        training_(spec.training),
+        rank_(rank),
+        optimizer_(device, rank.updated.value_or(rank.optimized), spec.training.optimizer) {}
 
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
     device_.begin_step();
     for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
-    if (training_.max_grad_norm) {
+    if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
       clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
       done();
     }
     phase("optimizer");
-    optimizer_.step();
+    rank_.around_update([this] { optimizer_.step(); });
     done();
     phase("zero_grad");
     for (const NamedTensor& p : rank_.optimized) p.tensor->grad.reset();
@@ -51,7 +54,10 @@ class TrainingLoop {
     }
     done();
     phase("backward" + number);
-    backward(loss, rank_.after_backward);
+    if (rank_.run_backward)
+      rank_.run_backward(loss);
+    else
+      backward(loss, rank_.after_backward);
     loss.reset();
     done();
   }

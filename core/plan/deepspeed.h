@@ -1,0 +1,29 @@
+#pragma once
+
+#include <vector>
+
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+// What DeepSpeed's ZeRO stages share (deepspeed/runtime, 0.19).
+namespace llmem {
+
+// runtime/utils.py, has_inf_or_nan: a boolean scalar.
+Tensor has_inf_or_nan(const Tensor& gradient);
+
+// zero/utils.py, get_norm_dtype: torch.linalg.vector_norm of `numel` elements cast to float64, a scalar.
+Tensor norm_in_double(Device& device, std::int64_t numel);
+
+// The root of the sum of squares of these norms, all-reduced, with what is not finite replaced (get_grad_norm_direct).
+Tensor group_norm(Device& device, const std::vector<Tensor>& norms);
+
+// runtime/utils.py, combine_grad_norm_groups over the norms of all parameter groups.
+Tensor combined_norm(Device& device, std::int64_t groups);
+
+// runtime/utils.py, is_invalid_grad_norm
+void check_norm(Device& device);
+
+// unscale_and_clip_grads of one flat gradient.
+void clip_by_norm(Device& device);
+
+}  // namespace llmem

@@ -1,0 +1,297 @@
+#include <algorithm>
+
+#include "plan/deepspeed.h"
+#include "plan/rank.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+// deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer: one flat tensor of all weights, of which each rank updates a part in
+// fp32. contiguous_gradients, reduce_scatter and use_multi_rank_bucket_allreduce at their defaults (on), overlap_comm off.
+namespace llmem {
+
+namespace {
+
+constexpr std::int64_t default_bucket = 500'000'000;  // runtime/zero/config.py, reduce_bucket_size; elements
+
+class PartitionedOptimizer {
+ public:
+  PartitionedOptimizer(Device& device, const Spec& spec, const Architecture& architecture, const std::vector<NamedTensor>& parameters)
+      : device_(device),
+        partitions_gradients_(spec.data.kind == DataKind::zero2),
+        offloads_(spec.offload.optimizer),
+        clips_(spec.training.max_grad_norm.has_value()),
+        ranks_(spec.data.degree),
+        rank_(spec.rank) {
+    bucket_size_ = spec.data.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
+                                                                                : default_bucket);
+    for (const NamedTensor& p : parameters) {
+      places_.push_back({p.tensor, total_});
+      total_ += p.tensor.numel();
+    }
+    flatten_weights();
+    make_master_weights();
+    for (std::size_t i = 0; i < places_.size(); ++i) places_[i].parameter->accumulator->post_hook = [this, i] { gradient_ready(i); };
+  }
+
+  // What torch's optimizer is given: this rank's fp32 part.
+  std::vector<NamedTensor> master() const {
+    if (offloads_) return {};
+    return {{"flat.weight", master_}};
+  }
+
+  // engine.py, backward: scaled by the accumulation steps and by the loss scale, then the epilogue.
+  void run_backward(const Tensor& loss) {
+    const Tensor averaged = mul_scalar(loss);
+    const Tensor scaled = mul_scalar(averaged);
+    backward(scaled);
+    epilogue();
+  }
+
+  void step(const std::function<void()>& update) {
+    if (offloads_) return offloaded_step(update);
+    const OpScope op(device_, "zero_step");
+    check_overflow();
+    Tensor norm;
+    {
+      Tensor group;
+      {
+        std::vector<Tensor> norms;
+        for (const Slice& slice : own_slices_) norms.push_back(norm_in_double(device_, slice.count));
+        group = group_norm(device_, norms);
+      }
+      norm = combined_norm(device_, 1);
+    }
+    check_norm(device_);
+    const Tensor global_norm = device_.empty({}, Dtype::float32);
+    make_flat_gradient();
+    if (clips_) clip_by_norm(device_);
+    update();
+    master_->grad.reset();
+    global_norm_ = global_norm;  // the engine keeps the last step's until this one is over
+  }
+
+ private:
+  struct Place {
+    Tensor parameter;
+    std::int64_t start;  // in the flat weights, elements
+
+    std::int64_t end() const { return start + parameter.numel(); }
+  };
+  struct Slice {
+    std::size_t place;
+    std::int64_t count;  // elements of it that are this rank's
+  };
+
+  // flatten_dense_tensors_aligned with nccl_start_alignment_factor 2; then the parameters are views of the flat tensor.
+  void flatten_weights() {
+    const OpScope op(device_, "parameter");
+    const std::int64_t alignment = 2 * ranks_;
+    flat_ = device_.empty({divide_up(total_, alignment) * alignment}, places_.front().parameter.dtype());
+    device_.set_category(flat_->storage->allocation, Category::weights);
+    for (const Place& place : places_) place.parameter->storage = flat_->storage;
+    partition_ = flat_.numel() / ranks_;
+  }
+
+  void make_master_weights() {
+    const OpScope op(device_, "master_weights");
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const std::int64_t count = std::min(places_[i].end(), end_of(rank_)) - std::max(places_[i].start, start_of(rank_));
+      if (count > 0) own_slices_.push_back({i, count});
+    }
+    {
+      const Tensor copy = device_.empty({partition_}, flat_.dtype());
+      if (!offloads_) {
+        master_ = device_.empty({partition_}, Dtype::float32);
+        device_.set_category(master_->storage->allocation, Category::weights);
+      }
+    }
+    if (!offloads_) {
+      device_.scratch(master_->storage->bytes);  // initialize_optimizer_states: a gradient of zeros
+      return;
+    }
+    std::int64_t largest = 0;
+    for (const Place& place : places_) largest = std::max(largest, place.parameter.numel());
+    offload_buffer_ = device_.empty({largest}, flat_.dtype());
+    device_.set_category(offload_buffer_->storage->allocation, Category::communication);
+  }
+
+  std::int64_t start_of(std::int64_t rank) const { return rank * partition_; }
+  std::int64_t end_of(std::int64_t rank) const { return (rank + 1) * partition_; }
+  bool owned(std::size_t place) const { return places_[place].start < end_of(rank_) && places_[place].end() > start_of(rank_); }
+
+  // process_gradients: stage 1 reduces when the backward is over (reduce_gradients).
+  void gradient_ready(std::size_t index) {
+    if (!bucket_) {
+      const OpScope op(device_, "reduce_bucket");
+      bucket_ = device_.empty({bucket_size_}, flat_.dtype());
+      device_.set_category(bucket_->storage->allocation, Category::communication);
+    }
+    if (partitions_gradients_) put_in_bucket(index);
+  }
+
+  // reduce_independent_p_g_buckets_and_remove_grads
+  void put_in_bucket(std::size_t index) {
+    const Tensor& parameter = places_[index].parameter;
+    const std::int64_t numel = parameter.numel();
+    if (in_bucket_elements_ + numel > bucket_size_) reduce();
+    if (numel <= bucket_size_) {
+      parameter->grad->storage = bucket_->storage;
+    } else if (offloads_) {
+      const Tensor copy = unary_no_grad(Tensor(parameter->grad), "clone", flat_.dtype());
+      device_.set_category(copy->storage->allocation, Category::gradients);
+      parameter->grad->storage = copy->storage;
+    }
+    in_bucket_.push_back(index);
+    in_bucket_elements_ += numel;
+  }
+
+  // reduce_ipg_grads
+  void reduce() {
+    average();
+    for (const std::size_t index : in_bucket_) {
+      if (owned(index))
+        keep_gradient(index);
+      else if (partitions_gradients_)
+        places_[index].parameter->grad.reset();
+    }
+    in_bucket_.clear();
+    in_bucket_elements_ = 0;
+  }
+
+  // average_tensor: what lies next to each other in the bucket and goes to the same rank is one slice.
+  void average() {
+    const OpScope op(device_, "all_reduce");
+    std::vector<std::int64_t> slices;
+    std::int64_t last_owner = -1;
+    for (const std::size_t index : in_bucket_) {
+      const Place& place = places_[index];
+      for (std::int64_t owner = place.start / partition_; start_of(owner) < place.end(); ++owner) {
+        const std::int64_t count = std::min(place.end(), end_of(owner)) - std::max(place.start, start_of(owner));
+        if (owner == last_owner)
+          slices.back() += count;
+        else
+          slices.push_back(count);
+        last_owner = owner;
+      }
+    }
+    all_reduce(slices);
+  }
+
+  // allreduce_and_scatter: several slices are flattened into a tensor of their own; one is reduced where it is.
+  void all_reduce(const std::vector<std::int64_t>& slices) {
+    std::int64_t numel = 0;
+    int count = 0;
+    const auto flush = [&] {
+      if (count > 1) device_.scratch(size_of(flat_.dtype()) * numel);
+      numel = count = 0;
+    };
+    for (const std::int64_t slice : slices) {
+      numel += slice;
+      ++count;
+      if (numel > bucket_size_) flush();
+    }
+    flush();
+  }
+
+  // copy_grads_in_partition
+  void keep_gradient(std::size_t index) {
+    if (offloads_) return offload_gradient(index);
+    const OpScope op(device_, "gradient_partition");
+    if (!kept_gradients_) {
+      std::int64_t numel = 0;
+      for (const Slice& slice : own_slices_) numel += places_[slice.place].parameter.numel();
+      kept_gradients_ = device_.empty({numel}, flat_.dtype());
+      device_.set_category(kept_gradients_->storage->allocation, Category::gradients);
+    }
+    places_[index].parameter->grad->storage = kept_gradients_->storage;
+  }
+
+  // set_norm_for_param_grad_in_gpu, update_offload_overflow_tracker, async_inplace_copy_grad_to_fp32_buffer_from_gpu
+  void offload_gradient(std::size_t index) {
+    const OpScope op(device_, "offload_gradient");
+    const auto slice = std::find_if(own_slices_.begin(), own_slices_.end(), [&](const Slice& s) { return s.place == index; });
+    offloaded_norms_.push_back(norm_in_double(device_, slice->count));
+    const Tensor& parameter = places_[index].parameter;
+    has_inf_or_nan(Tensor(parameter->grad));
+    device_.scratch(size_of(Dtype::float32) * slice->count);
+    parameter->grad.reset();
+  }
+
+  // independent_gradient_partition_epilogue
+  void epilogue() {
+    const OpScope op(device_, "zero_epilogue");
+    for (std::size_t i = 0; i < places_.size() && !partitions_gradients_; ++i) put_in_bucket(i);
+    reduce();
+    std::int64_t held = 0;
+    for (const Slice& slice : own_slices_) held += slice.count;
+    if (!offloads_ && held < partition_) padding_ = device_.empty({partition_ - held}, flat_.dtype());
+    bucket_.reset();
+    averaged_ = std::exchange(kept_gradients_, {});
+    for (const Place& place : places_) place.parameter->grad.reset();
+  }
+
+  Tensor view_of(std::int64_t count) const {
+    Tensor view = detach(averaged_);
+    view->layout = {{count}, {1}};
+    return view;
+  }
+
+  // has_overflow_partitioned_grads_serial
+  void check_overflow() {
+    Tensor overflow;
+    {
+      const Tensor count = device_.empty({1}, Dtype::float32);
+      for (const Slice& slice : own_slices_) has_inf_or_nan(view_of(slice.count));
+      if (padding_) has_inf_or_nan(padding_);
+      overflow = device_.empty({1}, Dtype::boolean);
+    }
+    const Tensor byte = device_.empty({1}, Dtype::uint8);
+    overflow.reset();
+  }
+
+  // One gradient that fills the partition needs no flattening.
+  void make_flat_gradient() {
+    const bool whole = own_slices_.size() == 1 && !padding_;
+    const Tensor flat = whole ? averaged_ : device_.empty({partition_}, flat_.dtype());
+    const Tensor gradient = device_.empty({partition_}, Dtype::float32);
+    device_.set_category(gradient->storage->allocation, Category::gradients);
+    master_->grad = gradient.impl();
+    averaged_.reset();
+    padding_.reset();
+  }
+
+  void offloaded_step(const std::function<void()>& update) {
+    const OpScope op(device_, "zero_step");
+    device_.scratch(Bytes{1});
+    device_.scratch(Bytes{4});
+    update();
+    offloaded_norms_.clear();
+  }
+
+  Device& device_;
+  bool partitions_gradients_, offloads_, clips_;
+  std::int64_t ranks_, rank_, bucket_size_ = 0, total_ = 0, partition_ = 0;
+  std::vector<Place> places_;
+  std::vector<Slice> own_slices_;
+  Tensor flat_, master_, offload_buffer_;
+  Tensor bucket_;
+  std::vector<std::size_t> in_bucket_;
+  std::int64_t in_bucket_elements_ = 0;
+  Tensor kept_gradients_, averaged_, padding_, global_norm_;
+  std::vector<Tensor> offloaded_norms_;
+};
+
+}  // namespace
+
+Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture) {
+  Rank rank = whole_model(device, spec, architecture);
+  const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, rank.optimized);
+  rank.optimized.clear();
+  rank.updated = optimizer->master();
+  rank.clips = false;
+  rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
+  rank.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
+  return rank;
+}
+
+}  // namespace llmem
