@@ -127,9 +127,6 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   return hidden;
 }
 
-namespace {
-
-// transformers loss_utils.ForCausalLMLoss
 Tensor causal_lm_loss(Tensor logits, Tensor labels) {
   Device& device = logits.device();
   logits = to(logits, Dtype::float32);
@@ -139,7 +136,31 @@ Tensor causal_lm_loss(Tensor logits, Tensor labels) {
   return cross_entropy(view(logits, {rows * sequence, logits.size(-1)}), view(shifted, {rows * sequence}));
 }
 
-}  // namespace
+Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const {
+  Device& device = input.device();
+  Tensor hidden = input;
+  if (stage.embeds) {
+    const ModuleScope scope(device, "embed_tokens");
+    hidden = embedding(embed_tokens_, input);
+  }
+  LayerContext context;
+  context.position_ids = unsqueeze(device.empty({input.size(1)}, Dtype::int64), 0);
+  context.attention = options.attention;
+  context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype());
+  for (int i = stage.first_layer; i < stage.end_layer; ++i) {
+    const ModuleScope layers(device, "layers");
+    const auto run = [this, i, hidden, context] { return run_layer(i, hidden, context, {}); };
+    hidden = options.checkpointing ? checkpoint(device, run) : run();
+  }
+  if (!stage.heads) return hidden;
+  const auto normed = [&] {
+    const ModuleScope scope(device, "norm", Category::norms);
+    return norm_.forward(hidden);
+  };
+  const Tensor last = normed();
+  const ModuleScope scope(device, "lm_head", Category::logits_and_loss);
+  return lm_head_.forward(last);
+}
 
 Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
   Device& device = ids.device();

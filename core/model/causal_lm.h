@@ -42,6 +42,9 @@ struct UnitHooks {
   std::function<Tensor(int unit, Tensor output)> after;
 };
 
+// transformers loss_utils.ForCausalLMLoss: logits [B, S, V], labels [B, S].
+Tensor causal_lm_loss(Tensor logits, Tensor labels);
+
 // transformers LlamaForCausalLM.
 class CausalLm {
  public:
@@ -52,6 +55,15 @@ class CausalLm {
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
+
+  // What a pipeline stage has of the model: layers first_layer to end_layer - 1, and what comes before and after all of them.
+  struct Stage {
+    int first_layer = 0, end_layer = 0;
+    bool embeds = false, heads = false;
+  };
+  // input: ids [B, S] where the stage embeds, else hidden states [B, S, h]. Returns hidden states, or logits where it has the head.
+  // There is no mask: the stage's layers are called one by one, with causal attention.
+  Tensor run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const;
 
   // ids and labels [B, S] int64. Returns the loss, a scalar.
   Tensor loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const;

@@ -21,8 +21,9 @@ struct Rank {
   UnitHooks hooks;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
-  std::vector<std::function<void()>> after_backward;     // when the graph is through
-  std::function<void(const Tensor& loss)> run_backward;  // in place of loss.backward()
+  std::vector<std::function<void()>> after_backward;                      // when the graph is through
+  std::function<void(const Tensor& ids, const Tensor& labels)> schedule;  // a pipeline's forwards and backwards of all microbatches
+  std::function<void(const Tensor& loss)> run_backward;                   // in place of loss.backward()
   std::function<void(const std::function<void()>& update)> around_update = [](const std::function<void()>& update) { update(); };
 };
 
@@ -40,6 +41,9 @@ Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& arc
 
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);
+
+// One stage of torch.distributed.pipelining
+Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& architecture);
 
 Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture);
 

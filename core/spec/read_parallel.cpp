@@ -21,7 +21,10 @@ constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
 constexpr Choice kStrategies[] = {
     {"FULL_SHARD", 0}, {"SHARD_GRAD_OP", 0}, {"NO_SHARD", 0}, {"HYBRID_SHARD", 0}, {"_HYBRID_SHARD_ZERO2", 0}};
 constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", 0}};
-constexpr Choice kSchedules[] = {{"1f1b", 0}, {"gpipe", 0}, {"interleaved_1f1b", 1}};
+constexpr int kInterleaved = 2;
+constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
+                                 {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
+                                 {"interleaved_1f1b", kInterleaved}};
 constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 0}};
 constexpr Choice kPlans[] = {{"torch", 0}, {"hf", 0}};
 constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", 1}};
@@ -129,22 +132,31 @@ std::int64_t read_tensor(const Json* object, Problems& problems) {
   return degree;
 }
 
-std::int64_t read_pipeline(const Json* object, const Training& training, Problems& problems) {
+std::int64_t read_pipeline(const Json* object, const Training& training, PipelineParallel& pipeline, Problems& problems) {
   ObjectReader reader(object, "/parallel/pipeline", problems);
-  const std::int64_t degree = read_degree(reader);
-  int interleaved = 0;
-  std::int64_t virtual_stages = 1, microbatches = 1;
-  reader.choice("schedule", kSchedules, interleaved);
+  reader.integer("degree", pipeline.degree, 1, kMostSplits);
+  int schedule = 0;
+  std::int64_t virtual_stages = 1;
+  reader.choice("schedule", kSchedules, schedule);
+  const bool interleaved = schedule == kInterleaved;
+  if (!interleaved) pipeline.schedule = static_cast<PipelineSchedule>(schedule);
   reader.integer("virtual", virtual_stages, 1, 1 << 10);
-  reader.integer("microbatches", microbatches, 1, 1 << 16);
-  if (degree > 1 && (interleaved == 1) != (virtual_stages > 1)) {
+  reader.integer("microbatches", pipeline.microbatches, 1, 1 << 16);
+  reader.done();
+  if (pipeline.degree == 1) return 1;
+  if (interleaved != (virtual_stages > 1)) {
     reader.problem("virtual", "conflict", "virtual > 1 goes with the schedule interleaved_1f1b, and only with it");
   }
-  if (degree > 1 && training.accumulation > 1) {
+  if (training.accumulation > 1) {
     problems.push_back({"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
   }
-  reader.done();
-  return degree;
+  if (interleaved) reader.problem("schedule", "unsupported", "\"interleaved_1f1b\" is not supported yet. Supported: 1f1b, gpipe.");
+  const auto unsupported = [&](const char* at, const char* what) {
+    problems.push_back({at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
+  };
+  if (training.autocast) unsupported("/training/autocast", "autocast");
+  if (training.attention != Attention::sdpa) unsupported("/training/attention", "eager attention");
+  return pipeline.degree;
 }
 
 std::int64_t read_context(const Json* object, Problems& problems) {
@@ -186,7 +198,11 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   std::string kind;
   read_data(reader.object("data"), parallel.data, training, kind, problems);
   parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), problems);
-  parallel.world *= read_pipeline(reader.object("pipeline"), training, problems);
+  parallel.world *= read_pipeline(reader.object("pipeline"), training, parallel.pipeline, problems);
+  if (parallel.pipeline.degree > 1 && kind != "none") {
+    problems.push_back(
+        {"/parallel/pipeline/degree", "unsupported", "a pipeline with data parallelism is not supported yet. Supported: with kind none."});
+  }
   parallel.world *= read_context(reader.object("context"), problems);
   read_expert(reader.object("expert"), problems);
   read_offload(reader.object("offload"), kind, parallel.offload, problems);

@@ -39,13 +39,21 @@ struct DataParallel {
   bool static_graph = false;
   bool find_unused_parameters = false;
   // zero1, zero2
-  bool auto_buckets = true;                        // Transformers' sizes for "auto"
-  std::optional<std::int64_t> reduce_bucket_size;  // elements
+  bool auto_buckets = true;                                       // Transformers' sizes for "auto"
+  std::optional<std::int64_t> reduce_bucket_size = std::nullopt;  // elements
   // fsdp2
   std::int64_t replicate = 1;  // copies of the sharded model (HSDP); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;
   bool reshard_after_forward = true;
+};
+
+enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe };
+
+struct PipelineParallel {
+  std::int64_t degree = 1;  // ranks, a stage each
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  std::int64_t microbatches = 1;  // of training.micro_batch rows
 };
 
 // What lives in the host's memory.
@@ -86,6 +94,7 @@ struct Spec {
   ModelSource model;
   Training training;
   DataParallel data;
+  PipelineParallel pipeline;
   Offload offload;
   std::int64_t rank = 0;  // the rank that is played
   Cluster cluster;

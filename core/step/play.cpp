@@ -17,13 +17,17 @@ class TrainingLoop {
   TrainingLoop(Device& device, const Spec& spec, Rank& rank)
       : device_(device),
         training_(spec.training),
+        microbatches_(spec.pipeline.microbatches),
         rank_(rank),
         optimizer_(device, rank.updated.value_or(rank.optimized), spec.training.optimizer) {}
 
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
     device_.begin_step();
-    for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
+    if (rank_.schedule)
+      run_schedule();
+    else
+      for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
       clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
@@ -38,14 +42,23 @@ class TrainingLoop {
   }
 
  private:
+  void make_batch(std::int64_t rows) {
+    const ModuleScope scope(device_, "batch");
+    ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
+    labels_ = device_.empty(ids_.sizes(), Dtype::int64);
+  }
+
+  void run_schedule() {
+    phase("schedule");
+    make_batch(training_.micro_batch * microbatches_);
+    rank_.schedule(ids_, labels_);
+    done();
+  }
+
   void micro_batch(std::int64_t a) {
     const std::string number = std::to_string(a);
     phase("forward" + number);
-    {
-      const ModuleScope scope(device_, "batch");
-      ids_ = device_.empty({training_.micro_batch, training_.sequence}, Dtype::int64);
-      labels_ = device_.empty(ids_.sizes(), Dtype::int64);
-    }
+    make_batch(training_.micro_batch);
     rank_.before_micro_batch(a + 1 == training_.accumulation);
     Tensor loss;
     {
@@ -70,6 +83,7 @@ class TrainingLoop {
 
   Device& device_;
   const Training& training_;
+  std::int64_t microbatches_;  // of a pipeline
   Rank& rank_;
   AdamW optimizer_;
   Tensor ids_, labels_;

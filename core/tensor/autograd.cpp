@@ -223,12 +223,15 @@ class Engine {
 }  // namespace
 
 void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks) {
-  Device& device = loss.device();
-  const Tensor ones = device.empty(loss.sizes(), loss.dtype());
+  backward_from(loss, loss.device().empty(loss.sizes(), loss.dtype()), callbacks);
+}
+
+void backward_from(const Tensor& output, const Tensor& gradient, const std::vector<std::function<void()>>& callbacks) {
+  Device& device = output.device();
   {
     const With thread(device.thread, Thread::autograd);
     const With grad(device.grad_enabled, false);
-    Engine(device, ++device.backward_passes).run(loss, ones);
+    Engine(device, ++device.backward_passes).run(output, gradient);
     for (const auto& callback : callbacks) callback();
   }
   device.set_module(0);

@@ -101,6 +101,9 @@ void require_grad(const Tensor& tensor);
 // (Variable._execution_engine.queue_callback).
 void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks = {});
 
+// torch.autograd.backward(output, gradient)
+void backward_from(const Tensor& output, const Tensor& gradient, const std::vector<std::function<void()>>& callbacks = {});
+
 // `with torch.autocast("cuda", dtype)`: casts of weights are kept until the outermost region ends.
 class AutocastRegion {
  public:

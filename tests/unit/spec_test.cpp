@@ -236,8 +236,10 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(data({{"kind", "zero_redundancy"}, {"degree", 2}, {"parameters_as_bucket_view", true}}), "/parallel/data/parameters_as_bucket_view");
   one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"prescale_gradients", true}}}}), "/parallel/data/config");
   one(data({{"kind", "fsdp2"}, {"degree", 8}, {"param_dtype", "float16"}}), "/parallel/data/param_dtype");
-  for (const char* key : {"tensor", "pipeline", "context", "expert"})
+  for (const char* key : {"tensor", "context", "expert"})
     one(parallel({{key, {{"degree", 2}}}}), std::string("/parallel/") + key + "/degree");
+  one(parallel({{"pipeline", {{"degree", 2}, {"schedule", "interleaved_1f1b"}, {"virtual", 2}}}}), "/parallel/pipeline/schedule");
+  one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/pipeline/degree");
   one(parallel({{"data", {{"kind", "fsdp2"}, {"degree", 2}}}, {"offload", {{"activations", "cpu"}}}}), "/parallel/offload/activations");
   one(read(with("cluster", {{"gpu", "t4"}})), "/cluster/gpu");
   one(read(with("allocator", {{"roundup_power2_divisions", 4}})), "/allocator/roundup_power2_divisions");
@@ -283,8 +285,7 @@ TEST(Spec, Conflicts) {
   EXPECT_EQ(places(training({{"objective", "dpo"}, {"micro_batch", 3}}).problems),
             (Places{"/training/objective unsupported", "/training/micro_batch conflict"}));
   EXPECT_EQ(places(parallel({{"offload", {{"optimizer", "cpu"}}}}).problems), Places{"/parallel/offload conflict"});
-  EXPECT_EQ(places(parallel({{"pipeline", {{"degree", 2}, {"virtual", 2}}}}).problems),
-            (Places{"/parallel/pipeline/degree unsupported", "/parallel/pipeline/virtual conflict"}));
+  EXPECT_EQ(places(parallel({{"pipeline", {{"degree", 2}, {"virtual", 2}}}}).problems), Places{"/parallel/pipeline/virtual conflict"});
   EXPECT_EQ(places(training({{"micro_batch", 1 << 20}, {"sequence", 1 << 20}}).problems), Places{"/training/micro_batch range"});
 }
 

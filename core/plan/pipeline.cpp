@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <map>
+
+#include "plan/rank.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+// torch/distributed/pipelining: a stage (stage.py) runs its layers for one microbatch at a time, in the order of its schedule (schedules.py).
+namespace llmem {
+
+namespace {
+
+constexpr int in_no_layer = -1;
+
+// Layers are split evenly, the first stages one longer; the embedding is on the first stage, norm and head on the last.
+CausalLm::Stage stage_of(std::int64_t index, std::int64_t stages, std::int64_t layers) {
+  const auto cut = [&](std::int64_t i) { return static_cast<int>(i * (layers / stages) + std::min(i, layers % stages)); };
+  return {cut(index), cut(index + 1), index == 0, index == stages - 1};
+}
+
+// Where a tensor comes among those of its stage; the modules are registered in this order.
+enum class Part : std::uint8_t { embedding, layers, norm, head, buffers, elsewhere };
+
+Part part_of(const TensorRequest& request, const CausalLm::Stage& stage, bool tied) {
+  if (request.kind == TensorRequest::buffer) return Part::buffers;
+  if (request.unit != in_no_layer)
+    return stage.first_layer <= request.unit && request.unit < stage.end_layer ? Part::layers : Part::elsewhere;
+  const bool embedding = request.name.find("embed_tokens") != std::string::npos;
+  if (embedding && stage.embeds) return Part::embedding;
+  if (!stage.heads) return Part::elsewhere;
+  if (embedding) return tied ? Part::head : Part::elsewhere;  // a tied head is a copy of its own on the last stage
+  return request.name.find("lm_head") != std::string::npos ? Part::head : Part::norm;
+}
+
+class PipelineStage {
+ public:
+  PipelineStage(Device& device, const Spec& spec, const Architecture& architecture)
+      : device_(device),
+        spec_(spec),
+        stage_(stage_of(spec.rank, spec.pipeline.degree, architecture.layers)),
+        hidden_{spec.training.micro_batch, spec.training.sequence, architecture.hidden_size} {}
+
+  std::unique_ptr<CausalLm> make_model(const Architecture& architecture) {
+    struct Made {
+      Part part;
+      TensorRequest request;
+      Tensor tensor;
+    };
+    std::vector<Made> made;
+    auto model = std::make_unique<CausalLm>(architecture, spec_.training.weights, [&](const TensorRequest& request) {
+      const Part part = part_of(request, stage_, architecture.tied_embeddings);
+      if (part == Part::elsewhere) return Tensor();
+      made.push_back({part, request, device_.unallocated(request.sizes, request.dtype)});
+      return made.back().tensor;
+    });
+    std::stable_sort(made.begin(), made.end(), [](const Made& a, const Made& b) { return a.part < b.part; });
+    for (const Made& each : made) {
+      const ModuleScope scope(device_, module_of(each.request.name));
+      const OpScope op(device_, "parameter");
+      each.tensor->storage->allocate();
+      device_.set_category(each.tensor->storage->allocation, Category::weights);
+      if (each.part == Part::buffers) continue;
+      require_grad(each.tensor);
+      parameters_.push_back({each.request.name, each.tensor, each.request.unit});
+    }
+    model_ = model.get();
+    return model;
+  }
+
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+
+  // _PipelineSchedule.step with return_outputs=False
+  void step(const Tensor& ids, const Tensor& labels) {
+    ids_ = ids;
+    labels_ = labels;
+    make_receive_buffers();
+    if (spec_.pipeline.schedule == PipelineSchedule::gpipe)
+      run_gpipe();
+    else
+      run_1f1b();
+    losses_.clear();
+    ids_.reset();
+    labels_.reset();
+  }
+
+ private:
+  // _prepare_forward_infra and _prepare_backward_infra: at the first step, for good.
+  void make_receive_buffers() {
+    if (!inputs_.empty() || !output_gradients_.empty()) return;
+    const OpScope op(device_, "receive_buffer");
+    const auto buffers = [&](std::vector<Tensor>& to) {
+      for (std::int64_t i = 0; i < microbatches(); ++i) {
+        to.push_back(device_.empty(hidden_, spec_.training.weights));
+        device_.set_category(to.back()->storage->allocation, Category::communication);
+      }
+    };
+    if (!stage_.embeds) buffers(inputs_);
+    if (!stage_.heads) buffers(output_gradients_);
+    for (const Tensor& input : inputs_) require_grad(input);
+  }
+
+  std::int64_t microbatches() const { return spec_.pipeline.microbatches; }
+
+  // Schedule1F1B._step_microbatches. `output` and what is being sent keep their last value until they get the next.
+  void run_1f1b() {
+    const std::int64_t warmup = std::min(microbatches(), spec_.pipeline.degree - spec_.rank);
+    std::int64_t forwards = 0, backwards = 0;
+    Tensor output, sent_output, sent_gradient;
+    const auto run_forward = [&] {
+      output = forward(forwards);
+      if (stage_.heads)
+        losses_.push_back(loss_of(output, forwards));
+      else
+        sent_output = output;
+      ++forwards;
+    };
+    const auto run_backward = [&] {
+      backward_one(backwards);
+      sent_gradient = std::exchange(input_gradients_[backwards], {});
+      ++backwards;
+    };
+    while (forwards < warmup) run_forward();
+    while (backwards < microbatches()) {
+      run_backward();
+      if (forwards < microbatches()) run_forward();
+    }
+  }
+
+  // ScheduleGPipe._step_microbatches
+  void run_gpipe() {
+    Tensor output;
+    for (std::int64_t i = 0; i < microbatches(); ++i) {
+      output = forward(i);
+      if (stage_.heads) losses_.push_back(loss_of(output, i));
+    }
+    for (std::int64_t i = 0; i < microbatches(); ++i) {
+      input_gradients_.clear();
+      backward_one(i);
+    }
+    input_gradients_.clear();
+  }
+
+  Tensor rows_of(const Tensor& batch, std::int64_t i) const {
+    return narrow(batch, 0, i * spec_.training.micro_batch, spec_.training.micro_batch);
+  }
+
+  // _PipelineStageBase.forward_one_chunk
+  Tensor forward(std::int64_t i) {
+    const Tensor input = stage_.embeds ? rows_of(ids_, i) : inputs_[static_cast<std::size_t>(i)];
+    const ForwardOptions options{spec_.training.attention, spec_.training.checkpointing == Checkpointing::full};
+    Tensor output = model_->run_stage(stage_, input, options);
+    running_[i] = {output, input};
+    return output;
+  }
+
+  Tensor loss_of(const Tensor& logits, std::int64_t i) { return causal_lm_loss(logits, rows_of(labels_, i)); }
+
+  // backward_one_chunk and stage_backward
+  void backward_one(std::int64_t i) {
+    const Running running = std::move(running_[i]);
+    running_.erase(i);
+    if (stage_.heads) {
+      backward(losses_[static_cast<std::size_t>(i)]);
+      if (!stage_.embeds) running.output->grad_fn.reset();
+    } else {
+      backward_from(running.output, output_gradients_[static_cast<std::size_t>(i)]);
+    }
+    if (!stage_.embeds) input_gradients_[i] = Tensor(std::exchange(running.input->grad, {}));
+  }
+
+  struct Running {
+    Tensor output, input;
+  };
+
+  Device& device_;
+  const Spec& spec_;
+  CausalLm::Stage stage_;
+  Dims hidden_;
+  const CausalLm* model_ = nullptr;
+  std::vector<NamedTensor> parameters_;
+  std::vector<Tensor> inputs_, output_gradients_;  // received, one a microbatch
+  Tensor ids_, labels_;
+  std::map<std::int64_t, Running> running_;         // microbatches between their forward and their backward
+  std::map<std::int64_t, Tensor> input_gradients_;  // not yet sent
+  std::vector<Tensor> losses_;
+};
+
+}  // namespace
+
+Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& architecture) {
+  Rank rank;
+  const auto stage = std::make_shared<PipelineStage>(device, spec, architecture);
+  rank.model = stage->make_model(architecture);
+  rank.optimized = stage->parameters();
+  rank.schedule = [stage](const Tensor& ids, const Tensor& labels) { stage->step(ids, labels); };
+  return rank;
+}
+
+}  // namespace llmem
