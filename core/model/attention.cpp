@@ -34,9 +34,10 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
   return {output, weights};
 }
 
-AttentionResult AttentionBlock::forward(const Tensor& hidden_states, const LayerContext& context) const {
-  Device& device = hidden_states.device();
+AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext& context) const {
+  Device& device = input.device();
   const ModuleScope scope(device, "self_attn", Category::attention);
+  const Tensor hidden_states = q_proj.gathered(input);
   const Dims by_head{hidden_states.size(0), hidden_states.size(1), -1, head_dim};
   const auto projected = [&](const char* name, const Linear& projection) {
     const ModuleScope inner(device, name);

@@ -7,6 +7,7 @@
 #include "model/declaration.h"
 #include "model/masks.h"
 #include "tensor/autograd.h"
+#include "tensor/collectives.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -87,7 +88,27 @@ CausalLm::CausalLm(const Architecture& a, Dtype weights, const Make& make) {
   norm_ = tensors.norm(model + "norm");
   rotary_emb_.inverse_frequencies = tensors.find(model + "rotary_emb.inv_freq");
   rotary_emb_.original_inverse_frequencies = tensors.find(model + "rotary_emb.original_inv_freq");
+  vocabulary_ = a.vocab_size;
   lm_head_ = a.tied_embeddings ? Linear{embed_tokens_, {}} : tensors.linear("lm_head");
+}
+
+void CausalLm::split(const Split& split) {
+  split_ = split;
+  const auto set = [&](LinearSplit kind, std::initializer_list<Linear*> linears) {
+    for (Linear* linear : linears) {
+      linear->split = kind;
+      linear->ranks = split.ranks;
+    }
+  };
+  const LinearSplit in = split.sequence ? LinearSplit::columns_of_gathered : LinearSplit::columns;
+  const LinearSplit out = split.sequence ? LinearSplit::rows_to_sequence : LinearSplit::rows;
+  for (DecoderLayer& layer : layers_) {
+    set(in, {&layer.self_attn.q_proj, &layer.self_attn.k_proj, &layer.self_attn.v_proj, &layer.mlp.gate_proj, &layer.mlp.up_proj});
+    set(out, {&layer.self_attn.o_proj, &layer.mlp.down_proj});
+    layer.input_layernorm.on_dtensors = layer.post_attention_layernorm.on_dtensors = split.sequence;
+  }
+  set(in, {&lm_head_});
+  norm_.on_dtensors = split.sequence;
 }
 
 Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const {
@@ -103,10 +124,12 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   const ModuleScope scope(device, "model");
   const auto embed = [&] {
     const ModuleScope inner(device, "embed_tokens");
+    if (split_.ranks > 1) return split_embedding(embed_tokens_, ids, vocabulary_, split_.ranks, split_.sequence);
     return embedding(embed_tokens_, ids);
   };
   const Tensor inputs_embeds = embed();
-  const Tensor position_ids = unsqueeze(add_scalar(device.empty({ids.size(1)}, Dtype::int64)), 0);
+  const auto positions = [&] { return unsqueeze(add_scalar(device.empty({ids.size(1)}, Dtype::int64)), 0); };
+  const Tensor position_ids = options.position_ids ? options.position_ids : positions();
   LayerContext context;
   context.position_ids = position_ids;
   context.attention = options.attention;
@@ -127,13 +150,14 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   return hidden;
 }
 
-Tensor causal_lm_loss(Tensor logits, Tensor labels) {
+Tensor causal_lm_loss(Tensor logits, Tensor labels, bool split) {
   Device& device = logits.device();
   logits = to(logits, Dtype::float32);
   const std::int64_t rows = labels.size(0), sequence = labels.size(1);
   labels = device.empty({rows, sequence + 1}, Dtype::int64);
   const Tensor shifted = contiguous(narrow(labels, 1, 1, sequence));
-  return cross_entropy(view(logits, {rows * sequence, logits.size(-1)}), view(shifted, {rows * sequence}));
+  const Tensor flat = view(logits, {rows * sequence, logits.size(-1)}), target = view(shifted, {rows * sequence});
+  return split ? split_cross_entropy(flat, target) : cross_entropy(flat, target);
 }
 
 Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const {
@@ -167,8 +191,12 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
   if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(device, "lm_head", Category::logits_and_loss);
-  const Tensor logits = lm_head_.forward(hidden);
-  Tensor loss = causal_lm_loss(logits, labels);
+  const auto project = [&] {
+    const Tensor local = lm_head_.forward(lm_head_.gathered(hidden));
+    return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
+  };
+  const Tensor logits = project();
+  Tensor loss = causal_lm_loss(logits, labels, split_.loss);
   return hooks.after ? hooks.after(-1, loss) : loss;
 }
 

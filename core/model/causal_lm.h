@@ -15,6 +15,7 @@ namespace llmem {
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
   bool checkpointing = false;  // of every decoder layer, non-reentrant
+  Tensor position_ids;         // [1, S]; none: the model makes them
 };
 
 struct NamedTensor {
@@ -42,8 +43,8 @@ struct UnitHooks {
   std::function<Tensor(int unit, Tensor output)> after;
 };
 
-// transformers loss_utils.ForCausalLMLoss: logits [B, S, V], labels [B, S].
-Tensor causal_lm_loss(Tensor logits, Tensor labels);
+// transformers loss_utils.ForCausalLMLoss: logits [B, S, V], labels [B, S]. `split`: each rank has a part of the vocabulary.
+Tensor causal_lm_loss(Tensor logits, Tensor labels, bool split = false);
 
 // transformers LlamaForCausalLM.
 class CausalLm {
@@ -55,6 +56,13 @@ class CausalLm {
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
+
+  // Tensor parallelism: which of `ranks` this one is, and what else is split.
+  struct Split {
+    std::int64_t ranks = 1, rank = 0;
+    bool sequence = false, loss = false;
+  };
+  void split(const Split& split);
 
   // What a pipeline stage has of the model: layers first_layer to end_layer - 1, and what comes before and after all of them.
   struct Stage {
@@ -78,6 +86,8 @@ class CausalLm {
   RmsNorm norm_;
   RotaryEmbedding rotary_emb_;
   Linear lm_head_;
+  Split split_;
+  std::int64_t vocabulary_ = 0;
 };
 
 }  // namespace llmem

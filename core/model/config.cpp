@@ -188,6 +188,26 @@ Reading<Architecture> read_architecture(const Json& json) {
   return reading;
 }
 
+namespace {
+
+// What a tensor-parallel group has to divide.
+std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
+  const auto does_not_divide = [&](const char* code, std::int64_t count, const char* what) {
+    return Problem{"/parallel/tensor/degree", code,
+                   std::to_string(ranks) + " ranks do not divide the model's " + std::to_string(count) + " " + what};
+  };
+  if (ranks == 1) return std::nullopt;
+  if (a.kv_heads % ranks != 0) return does_not_divide("conflict", a.kv_heads, "key/value heads");
+  if (a.vocab_size % ranks != 0) return does_not_divide("unsupported", a.vocab_size, "words, which is not supported yet");
+  if (a.intermediate_size % ranks != 0)
+    return does_not_divide("unsupported", a.intermediate_size, "features of the MLP, which is not supported yet");
+  if (a.tied_embeddings)
+    return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism over tied embeddings is not supported yet"};
+  return std::nullopt;
+}
+
+}  // namespace
+
 Problems check_sizes(const Spec& spec, const Architecture& a) {
   const double tokens = static_cast<double>(spec.training.micro_batch) * static_cast<double>(spec.training.sequence);
   const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
@@ -202,6 +222,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
              "this model's sliding window of " + std::to_string(a.sliding_window) +
                  " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
                  std::to_string(a.sliding_window)}};
+  if (std::optional<Problem> problem = check_split(spec.tensor.degree, a)) return {*std::move(problem)};
   if (bytes < 0x1p60) return {};
   return {{"/training/sequence", "range",
            "this many tokens through a model of this size could need more than 2^60 bytes: use a smaller micro_batch or sequence"}};

@@ -4,12 +4,13 @@
 
 namespace llmem {
 
-Tensor Mlp::forward(const Tensor& x) const {
-  Device& device = x.device();
+Tensor Mlp::forward(const Tensor& input) const {
+  Device& device = input.device();
   const ModuleScope scope(device, "mlp", Category::mlp);
-  const auto named = [&](const char* name, const Linear& projection, const Tensor& input) {
+  const Tensor x = gate_proj.gathered(input);
+  const auto named = [&](const char* name, const Linear& projection, const Tensor& from) {
     const ModuleScope inner(device, name);
-    return projection.forward(input);
+    return projection.forward(from);
   };
   Tensor product;
   {

@@ -1,10 +1,12 @@
 #include "model/norms.h"
 
+#include "tensor/device.h"
 #include "tensor/ops.h"
 
 namespace llmem {
 
 Tensor RmsNorm::forward(Tensor hidden_states) const {
+  const With wrapped(hidden_states.device().wrapped_tensors, on_dtensors);
   const Dtype input_dtype = hidden_states.dtype();
   hidden_states = to(hidden_states, Dtype::float32);
   const Tensor variance = mean_last(square(hidden_states));

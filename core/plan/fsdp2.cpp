@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "plan/rank.h"
+#include "plan/tensor_parallel.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -18,6 +19,7 @@ struct ShardedParameter {
   Tensor unsharded;         // the whole parameter in the compute dtype, with memory only while gathered
   Tensor accumulated_grad;  // of backwards that did not reduce, in the reduce dtype
   std::int64_t padded_shard_numel = 0;
+  GradientPlace place = GradientPlace::same;
 };
 
 std::int64_t total_shard_numel(const std::vector<ShardedParameter>& parameters) {
@@ -66,18 +68,21 @@ class FullyShardedModel {
   FullyShardedModel(Device& device, const Spec& spec, int layers)
       : device_(device),
         options_(spec.data),
+        split_(tensor_split(spec)),
         offloads_(spec.offload.parameters),
         original_(spec.training.weights),
         ranks_(spec.data.degree / spec.data.replicate),
-        rank_(spec.rank % ranks_),
+        rank_(spec.rank / spec.tensor.degree % ranks_),
         groups_(static_cast<std::size_t>(layers) + 1) {
     compute_ = options_.param_dtype.value_or(original_);
     reduce_ = options_.reduce_dtype.value_or(compute_);
   }
 
   // The parameter's shard on this rank, and the tensor that the model computes with.
-  Tensor add_parameter(const std::string& name, const Dims& sizes, int unit) {
+  Tensor add_parameter(const std::string& name, const Dims& whole, int unit) {
     ShardedParameter p;
+    const Dims sizes = split_.ranks > 1 ? split_sizes(split_, name, whole) : whole;
+    p.place = gradient_place(split_, name);
     const std::int64_t row = count_of(sizes) / sizes[0], chunk = divide_up(sizes[0], ranks_);
     Dims local = sizes;
     local[0] = std::clamp<std::int64_t>(sizes[0] - rank_ * chunk, 0, chunk);
@@ -88,7 +93,7 @@ class FullyShardedModel {
       device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
     }
     p.unsharded = padded(sizes, compute_, ranks_ * p.padded_shard_numel);
-    require_grad(p.unsharded);
+    require_split_grad(split_, name, p.unsharded, whole);
     if (!offloads_) optimized_.push_back(p.shard);
     group(unit).parameters.push_back(p);
     return p.unsharded;
@@ -230,11 +235,18 @@ class FullyShardedModel {
     for (ShardedParameter& p : g.parameters) {
       if (!p.accumulated_grad && !p.unsharded->grad) continue;
       reduced.push_back(&p);
-      gradients.push_back(p.accumulated_grad ? std::exchange(p.accumulated_grad, {}) : Tensor(std::exchange(p.unsharded->grad, {})));
+      gradients.push_back(p.accumulated_grad ? std::exchange(p.accumulated_grad, {}) : whole_gradient(p));
     }
     reshard(g);
     reduce_scatter_input_.reset();
     if (!reduced.empty()) reduce(g, reduced, std::move(gradients));
+  }
+
+  // FSDPParam.unsharded_grad_data: over a tensor-parallel mesh the gradient is first brought to where its parameter lies.
+  static Tensor whole_gradient(ShardedParameter& p) {
+    const Tensor gradient = redistributed(p.place, p.unsharded, Tensor(p.unsharded->grad));
+    p.unsharded->grad.reset();
+    return gradient;
   }
 
   // FSDPParam.to_accumulated_grad_if_needed
@@ -269,6 +281,7 @@ class FullyShardedModel {
 
   Device& device_;
   DataParallel options_;
+  CausalLm::Split split_;
   bool offloads_;  // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
   Dtype original_, compute_ = Dtype::float32, reduce_ = Dtype::float32;
   std::int64_t ranks_, rank_;  // of one copy
@@ -295,6 +308,11 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& archite
   });
   rank.optimized = sharded->optimized();
   rank.gradients_are_sharded = true;
+  if (spec.tensor.degree > 1) {
+    const CausalLm::Split split = tensor_split(spec);
+    rank.model->split(split);
+    set_mesh_groups(rank, device, split, true);
+  }
   rank.hooks = {[sharded](int unit, const Tensor& input) { return sharded->before_forward(unit, input); },
                 [sharded](int unit, Tensor output) { return sharded->after_forward(unit, std::move(output)); }};
   rank.before_micro_batch = [sharded](bool synchronize) { sharded->synchronize_gradients(synchronize); };

@@ -23,6 +23,7 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
 
 Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture) {
   if (spec.pipeline.degree > 1) return pipeline_stage(device, spec, architecture);
+  if (spec.tensor.degree > 1 && spec.data.kind == DataKind::none) return tensor_parallel(device, spec, architecture);
   switch (spec.data.kind) {
     case DataKind::none: return whole_model(device, spec, architecture);
     case DataKind::ddp: return distributed_data_parallel(device, spec, architecture);

@@ -11,11 +11,19 @@
 // What one rank holds, and what a parallel method adds around the step that every rank plays.
 namespace llmem {
 
+// Parameters that the optimizer updates together.
+struct UpdateGroup {
+  std::vector<NamedTensor> parameters;
+  std::function<void(int lists)> before_update;  // what a foreach op over `lists` lists of the gradients does first; none: nothing
+};
+
 struct Rank {
   std::unique_ptr<CausalLm> model;
   std::vector<Tensor> buffers;         // of the model, in order
   std::vector<NamedTensor> optimized;  // what has gradients to clip and update, in order: whole parameters, or this rank's shards
   std::optional<std::vector<NamedTensor>> updated;  // what this rank's optimizer updates, in its order; none: all of these
+  std::vector<UpdateGroup> update_groups;           // none: one of all these
+  std::function<void()> clip;                       // in place of clip_grad_norm_ over all these
   bool clips = true;                                // as a step of its own, which DeepSpeed does not
   bool gradients_are_sharded = false;               // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;
@@ -41,6 +49,9 @@ Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& arc
 
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);
+
+// torch.distributed.tensor.parallel
+Rank tensor_parallel(Device& device, const Spec& spec, const Architecture& architecture);
 
 // One stage of torch.distributed.pipelining
 Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& architecture);

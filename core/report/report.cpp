@@ -121,7 +121,7 @@ Result<Report> report_on(const Played& played) {
   for (const Parameter& parameter : parameters_of(architecture)) report.parameters.total += parameter.count();
   report.parameters.trainable = report.parameters.total;
 
-  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.data.degree * spec.pipeline.degree);
+  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.data.degree * spec.tensor.degree * spec.pipeline.degree);
   const std::optional<Bytes> memory = memory_for_allocator(spec, outside);
   const Runs runs = play_on_devices(played.trace, settings_of(spec), memory);
   if (runs.unlimited.out_of_memory)

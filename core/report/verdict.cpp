@@ -8,6 +8,7 @@ namespace {
 // The method as the subject of a sentence.
 std::string method(const Spec& spec) {
   if (spec.pipeline.degree > 1) return "Stage " + std::to_string(spec.rank) + " of the pipeline";
+  if (spec.tensor.degree > 1) return spec.data.kind == DataKind::none ? "Tensor parallelism" : "Tensor parallelism with FSDP2";
   switch (spec.data.kind) {
     case DataKind::none: return "Training on one GPU";
     case DataKind::ddp: return "DDP";
@@ -19,7 +20,9 @@ std::string method(const Spec& spec) {
   return "";
 }
 
-std::string each_gpu(const Spec& spec) { return spec.data.degree > 1 || spec.pipeline.degree > 1 ? " on each GPU" : ""; }
+std::string each_gpu(const Spec& spec) {
+  return spec.data.degree > 1 || spec.tensor.degree > 1 || spec.pipeline.degree > 1 ? " on each GPU" : "";
+}
 
 // How much more the outside may take than is reckoned with. A limit that the spec names is the allocator's alone.
 Bytes uncertainty(const Spec& spec, const Outside& outside) { return spec.cluster.memory ? Bytes{0} : outside.high - outside.used; }

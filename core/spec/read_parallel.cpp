@@ -26,7 +26,8 @@ constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one
                                  {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
                                  {"interleaved_1f1b", kInterleaved}};
 constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 0}};
-constexpr Choice kPlans[] = {{"torch", 0}, {"hf", 0}};
+constexpr int kHfPlan = 1;
+constexpr Choice kPlans[] = {{"torch", 0}, {"hf", kHfPlan}};
 constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", 1}};
 
 void read_flags(ObjectReader& from, std::initializer_list<std::string_view> keys) {
@@ -122,14 +123,40 @@ std::int64_t read_degree(ObjectReader& reader) {
   return degree;
 }
 
-std::int64_t read_tensor(const Json* object, Problems& problems) {
+std::int64_t read_tensor(const Json* object, const Training& training, TensorParallel& tensor, Problems& problems) {
   ObjectReader reader(object, "/parallel/tensor", problems);
-  const std::int64_t degree = read_degree(reader);
   int plan = 0;
-  read_flags(reader, {"sequence", "loss"});
+  reader.integer("degree", tensor.degree, 1, kMostSplits);
+  reader.boolean("sequence", tensor.sequence);
+  reader.boolean("loss", tensor.loss);
   reader.choice("plan", kPlans, plan);
   reader.done();
-  return degree;
+  if (tensor.degree == 1) {
+    tensor = {};
+    return 1;
+  }
+  if (plan == kHfPlan) reader.problem("plan", "unsupported", "\"hf\" is not supported yet. Supported: torch.");
+  const auto unsupported = [&](const char* at, const char* what) {
+    problems.push_back({at, "unsupported", std::string(what) + " with tensor parallelism is not supported yet."});
+  };
+  if (training.autocast) unsupported("/training/autocast", "autocast");
+  if (training.attention != Attention::sdpa) unsupported("/training/attention", "eager attention");
+  if (training.checkpointing != Checkpointing::none) unsupported("/training/checkpointing", "checkpointing");
+  if (tensor.sequence && training.sequence % tensor.degree != 0) {
+    reader.problem("sequence", "unsupported",
+                   "a sequence of " + std::to_string(training.sequence) + " tokens that " + std::to_string(tensor.degree) +
+                       " ranks do not divide is not supported yet.");
+  }
+  return tensor.degree;
+}
+
+void check_tensor(const Parallel& parallel, std::string_view kind, Problems& problems) {
+  if (parallel.tensor.degree == 1) return;
+  const bool alone = kind == "none", sharded = kind == "fsdp2" && parallel.data.replicate == 1 && !parallel.offload.parameters;
+  if ((alone || sharded) && parallel.pipeline.degree == 1) return;
+  problems.push_back(
+      {"/parallel/tensor/degree", "unsupported",
+       "tensor parallelism is supported alone and with fsdp2 (without copies, offload or a pipeline) only, not yet with more."});
 }
 
 std::int64_t read_pipeline(const Json* object, const Training& training, PipelineParallel& pipeline, Problems& problems) {
@@ -197,7 +224,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   ObjectReader reader(object, "/parallel", problems);
   std::string kind;
   read_data(reader.object("data"), parallel.data, training, kind, problems);
-  parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), problems);
+  parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), training, parallel.tensor, problems);
   parallel.world *= read_pipeline(reader.object("pipeline"), training, parallel.pipeline, problems);
   if (parallel.pipeline.degree > 1 && kind != "none") {
     problems.push_back(
@@ -206,6 +233,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   parallel.world *= read_context(reader.object("context"), problems);
   read_expert(reader.object("expert"), problems);
   read_offload(reader.object("offload"), kind, parallel.offload, problems);
+  check_tensor(parallel, kind, problems);
   if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
                    "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));

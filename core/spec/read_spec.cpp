@@ -193,6 +193,7 @@ Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets) {
   Parallel parallel;
   read_parallel(reader.object("parallel"), spec.training, parallel, problems);
   spec.data = parallel.data;
+  spec.tensor = parallel.tensor;
   spec.pipeline = parallel.pipeline;
   spec.offload = parallel.offload;
   spec.rank = parallel.rank;

@@ -18,6 +18,7 @@ void read_training(const nlohmann::json* object, Training& training, Problems& p
 
 struct Parallel {
   DataParallel data;
+  TensorParallel tensor;
   PipelineParallel pipeline;
   Offload offload;
   std::int64_t rank = 0;

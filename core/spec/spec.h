@@ -48,6 +48,12 @@ struct DataParallel {
   bool reshard_after_forward = true;
 };
 
+struct TensorParallel {
+  std::int64_t degree = 1;  // ranks
+  bool sequence = false;    // norms and residuals on a part of the sequence each
+  bool loss = false;        // logits and loss on a part of the vocabulary each
+};
+
 enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe };
 
 struct PipelineParallel {
@@ -94,6 +100,7 @@ struct Spec {
   ModelSource model;
   Training training;
   DataParallel data;
+  TensorParallel tensor;
   PipelineParallel pipeline;
   Offload offload;
   std::int64_t rank = 0;  // the rank that is played

@@ -52,6 +52,9 @@ void AdamW::update_one_by_one() {
 
 void AdamW::step() {
   if (states_.empty()) make_states();
+  // exp_avg.lerp_(grad), then exp_avg_sq.addcmul_(grad, grad); one kernel where they are fused
+  if (before_update_) before_update_(1);
+  if (before_update_ && implementation_ != OptimizerImplementation::fused) before_update_(2);
   if (implementation_ == OptimizerImplementation::foreach) update_foreach();
   if (implementation_ == OptimizerImplementation::loop) update_one_by_one();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "model/causal_lm.h"
@@ -10,8 +11,9 @@ namespace llmem {
 // torch.optim.AdamW (torch/optim/adam.py): two states a parameter, in the parameter's dtype, made at the first step.
 class AdamW {
  public:
-  AdamW(Device& device, std::vector<NamedTensor> parameters, OptimizerImplementation implementation)
-      : device_(device), parameters_(std::move(parameters)), implementation_(implementation) {}
+  AdamW(Device& device, std::vector<NamedTensor> parameters, OptimizerImplementation implementation,
+        std::function<void(int lists)> before_update = {})
+      : device_(device), parameters_(std::move(parameters)), implementation_(implementation), before_update_(std::move(before_update)) {}
 
   void step();
 
@@ -23,6 +25,7 @@ class AdamW {
   Device& device_;
   std::vector<NamedTensor> parameters_;
   OptimizerImplementation implementation_;
+  std::function<void(int lists)> before_update_;  // as UpdateGroup's
   struct State {
     Tensor step, exp_avg, exp_avg_sq;
   };

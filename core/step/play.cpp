@@ -5,6 +5,7 @@
 #include "plan/rank.h"
 #include "step/adamw.h"
 #include "tensor/autograd.h"
+#include "tensor/ops.h"
 
 namespace llmem {
 
@@ -19,7 +20,11 @@ class TrainingLoop {
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
         rank_(rank),
-        optimizer_(device, rank.updated.value_or(rank.optimized), spec.training.optimizer) {}
+        gives_positions_(spec.tensor.degree > 1) {
+    if (rank.update_groups.empty()) rank.update_groups.push_back({rank.updated.value_or(rank.optimized), {}});
+    for (const UpdateGroup& group : rank.update_groups)
+      optimizers_.emplace_back(device, group.parameters, spec.training.optimizer, group.before_update);
+  }
 
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
@@ -30,11 +35,16 @@ class TrainingLoop {
       for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
-      clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
+      if (rank_.clip)
+        rank_.clip();
+      else
+        clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
       done();
     }
     phase("optimizer");
-    rank_.around_update([this] { optimizer_.step(); });
+    rank_.around_update([this] {
+      for (AdamW& optimizer : optimizers_) optimizer.step();
+    });
     done();
     phase("zero_grad");
     for (const NamedTensor& p : rank_.optimized) p.tensor->grad.reset();
@@ -59,11 +69,16 @@ class TrainingLoop {
     const std::string number = std::to_string(a);
     phase("forward" + number);
     make_batch(training_.micro_batch);
+    if (gives_positions_) {
+      position_ids_.reset();
+      position_ids_ = unsqueeze(device_.empty({training_.sequence}, Dtype::int64), 0);
+    }
     rank_.before_micro_batch(a + 1 == training_.accumulation);
     Tensor loss;
     {
       const AutocastRegion autocast(device_, training_.autocast);
-      loss = rank_.model->loss(ids_, labels_, {training_.attention, training_.checkpointing == Checkpointing::full}, rank_.hooks);
+      loss = rank_.model->loss(ids_, labels_, {training_.attention, training_.checkpointing == Checkpointing::full, position_ids_},
+                               rank_.hooks);
     }
     done();
     phase("backward" + number);
@@ -85,7 +100,9 @@ class TrainingLoop {
   const Training& training_;
   std::int64_t microbatches_;  // of a pipeline
   Rank& rank_;
-  AdamW optimizer_;
+  std::vector<AdamW> optimizers_;
+  bool gives_positions_;  // the sharded embedding does not show how long the sequence is: positions are given
+  Tensor position_ids_;
   Tensor ids_, labels_;
   std::string prefix_, phase_;
 };

@@ -65,6 +65,7 @@ Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) 
   node_ = Ref<Node>(device_->nodes->make(*device_));
   node_->sequence = device_->next_sequence++;
   node_->op = device_->op();
+  node_->wrapped = device_->wrapped_tensors;
   node_->module = device_->module();
   for (const Tensor* input : inputs) node_->next.push_back(*input ? gradient_edge(*input) : Edge{});
 }
@@ -115,12 +116,12 @@ void require_grad(const Tensor& tensor) {
 namespace {
 
 // torch/csrc/autograd/input_buffer.cpp, accumulate: into the old gradient only where nothing else can see it.
-void add_gradient(Tensor& held, Tensor gradient) {
+void add_gradient(Tensor& held, Tensor gradient, bool wrapped) {
   if (!held) {
     held = std::move(gradient);
     return;
   }
-  const bool in_place = held->references == 1 && held->storage->references == 1 && is_non_overlapping_and_dense(held.layout());
+  const bool in_place = !wrapped && held->references == 1 && held->storage->references == 1 && is_non_overlapping_and_dense(held.layout());
   if (!in_place) held = add(held, gradient);
 }
 
@@ -210,7 +211,7 @@ class Engine {
     if (!edge.node) return;
     Node& next = *edge.node;
     if (next.gradients.empty()) next.gradients.resize(next.outputs.size());
-    if (gradient) add_gradient(next.gradients[static_cast<std::size_t>(edge.input)], std::move(gradient));
+    if (gradient) add_gradient(next.gradients[static_cast<std::size_t>(edge.input)], std::move(gradient), next.wrapped);
     if (--next.dependencies == 0) push(&next);
   }
 

@@ -58,6 +58,7 @@ struct Node {
   Closure<void()> pre_hook;     // before backward, with the gradients in hand
   Closure<void()> post_hook;    // after an AccumulateGrad
   bool keeps_function = false;  // AccumulateGrad serves every step
+  bool wrapped = false;         // its gradients are DTensors, which are never added in place (InputBuffer::accumulate)
 
   // Of the pass in progress.
   std::uint64_t pass = 0;

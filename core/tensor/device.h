@@ -90,6 +90,7 @@ class Device {
   std::optional<Dtype> autocast;
   std::vector<CachedCast> autocast_cache;
   bool inside_autocast = false;
+  bool wrapped_tensors = false;  // ops run on DTensors
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
   Ref<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are

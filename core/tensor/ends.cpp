@@ -34,6 +34,8 @@ Bytes radix_sort_scratch(const GpuKind& gpu, std::int64_t count, std::int64_t li
   return bytes;
 }
 
+}  // namespace
+
 // aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu: more than 3072 ids are sorted, and each run of equal ids is
 // summed in parts of 10 rows, in fp32.
 Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
@@ -61,8 +63,6 @@ Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
   const Tensor partial_sums = device.empty({parts, weight[1]}, Dtype::float32);
   return result;
 }
-
-}  // namespace
 
 Bytes scan_scratch(std::int64_t count) { return look_back_scratch(count, 896); }
 

@@ -58,8 +58,9 @@ Tensor softmax_float(const Tensor& self);  // softmax(-1, dtype=float32)
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value);
 
 // ---- ends of the model
-Tensor embedding(const Tensor& weight, const Tensor& ids);         // weight [V,h], ids [B,S]
-Tensor cross_entropy(const Tensor& logits, const Tensor& target);  // logits [N,V], target [N]; mean, a scalar
+Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,h], sizes of the weight
+Tensor embedding(const Tensor& weight, const Tensor& ids);              // weight [V,h], ids [B,S]
+Tensor cross_entropy(const Tensor& logits, const Tensor& target);       // logits [N,V], target [N]; mean, a scalar
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.
 Tensor autocast(const Tensor& self);
