@@ -236,8 +236,9 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(data({{"kind", "zero_redundancy"}, {"degree", 2}, {"parameters_as_bucket_view", true}}), "/parallel/data/parameters_as_bucket_view");
   one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"prescale_gradients", true}}}}), "/parallel/data/config");
   one(data({{"kind", "fsdp2"}, {"degree", 8}, {"param_dtype", "float16"}}), "/parallel/data/param_dtype");
-  for (const char* key : {"tensor", "context", "expert"})
-    one(parallel({{key, {{"degree", 2}}}}), std::string("/parallel/") + key + "/degree");
+  for (const char* key : {"context", "expert"}) one(parallel({{key, {{"degree", 2}}}}), std::string("/parallel/") + key + "/degree");
+  one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}}}}), "/parallel/tensor/plan");
+  one(parallel({{"tensor", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/tensor/degree");
   one(parallel({{"pipeline", {{"degree", 2}, {"schedule", "interleaved_1f1b"}, {"virtual", 2}}}}), "/parallel/pipeline/schedule");
   one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/pipeline/degree");
   one(parallel({{"data", {{"kind", "fsdp2"}, {"degree", 2}}}, {"offload", {{"activations", "cpu"}}}}), "/parallel/offload/activations");
