@@ -47,9 +47,10 @@ Tensor total_norm(Device& device, const MeshGroup& group) {
     std::vector<Tensor> reduced;
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
-      const Tensor gradient(group.parameters[i].tensor->grad);
-      if (group.places[i] == GradientPlace::in_parts) reduced.push_back(device.empty(gradient.sizes(), gradient.dtype()));
-      largest = std::max(largest, gradient.numel());
+      const Tensor& parameter = group.parameters[i].tensor;
+      if (group.places[i] == GradientPlace::in_parts) reduced.push_back(device.empty(parameter.sizes(), parameter.dtype()));
+      const bool whole = group.places[i] == GradientPlace::whole;
+      largest = std::max(largest, whole ? Tensor(parameter->grad).numel() : parameter.numel());
     }
     const Tensor partial = device.empty({count, divide_up(largest, chunk)}, Dtype::float32);
     for (std::int64_t i = 0; i < count; ++i) norms.push_back(scalar(device, group.dtype()));
