@@ -11,6 +11,8 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
   Tensor frequencies;
   {
     const Tensor positions = unary_no_grad(position_ids, "float", Dtype::float32);
+    const bool exact = inverse_frequencies.dtype() == Dtype::float32;  // FSDP1 casts buffers
+    const Tensor inverse = exact ? inverse_frequencies : unary_no_grad(inverse_frequencies, "float", Dtype::float32);
     frequencies = device.empty({1, sequence, half}, Dtype::float32);
   }
   const Tensor angles = cat({frequencies, frequencies}, 2);

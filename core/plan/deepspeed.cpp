@@ -4,11 +4,6 @@
 
 namespace llmem {
 
-namespace {
-
-Tensor scalar(Device& device, Dtype dtype) { return device.empty({}, dtype); }
-Tensor boolean(Device& device) { return scalar(device, Dtype::boolean); }
-
 // aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig, for all elements of one contiguous tensor: blocks of 512 threads, as many as
 // the GPU holds at once or as leave each thread 256 values, meet in global memory.
 void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t accumulated_size) {
@@ -21,6 +16,11 @@ void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t ac
   device.scratch(Bytes{4});
   device.record_free(partial);
 }
+
+namespace {
+
+Tensor scalar(Device& device, Dtype dtype) { return device.empty({}, dtype); }
+Tensor boolean(Device& device) { return scalar(device, Dtype::boolean); }
 
 // aten/src/ATen/native/TensorCompare.cpp, isfinite: (self == self) * (self.abs() != inf)
 Tensor is_finite(Device& device, Dtype dtype) {

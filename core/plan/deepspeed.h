@@ -8,6 +8,9 @@
 // What DeepSpeed's ZeRO stages share (deepspeed/runtime, 0.19).
 namespace llmem {
 
+// Scratch of a reduction of `numel` contiguous elements to one, with partial results of so many bytes.
+void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t accumulated_size);
+
 // runtime/utils.py, has_inf_or_nan: a boolean scalar.
 Tensor has_inf_or_nan(const Tensor& gradient);
 

@@ -30,6 +30,7 @@ Rank make_rank(Device& device, const Spec& spec, const Architecture& architectur
     case DataKind::zero_redundancy: return zero_redundancy(device, spec, architecture);
     case DataKind::zero1:
     case DataKind::zero2: return zero_stage_1_or_2(device, spec, architecture);
+    case DataKind::fsdp1: return fully_sharded_1(device, spec, architecture);
     case DataKind::fsdp2: return fully_sharded(device, spec, architecture);
   }
   return {};

@@ -50,6 +50,9 @@ Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& arc
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);
 
+// torch.distributed.fsdp.FullyShardedDataParallel
+Rank fully_sharded_1(Device& device, const Spec& spec, const Architecture& architecture);
+
 // torch.distributed.tensor.parallel
 Rank tensor_parallel(Device& device, const Spec& spec, const Architecture& architecture);
 

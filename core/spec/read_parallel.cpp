@@ -16,11 +16,11 @@ constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"zero1", static_cast<int>(DataKind::zero1)},
                                  {"zero2", static_cast<int>(DataKind::zero2)},
                                  {"zero3", kNotYet},
-                                 {"fsdp1", kNotYet},
+                                 {"fsdp1", static_cast<int>(DataKind::fsdp1)},
                                  {"fsdp2", static_cast<int>(DataKind::fsdp2)}};
 constexpr Choice kStrategies[] = {
-    {"FULL_SHARD", 0}, {"SHARD_GRAD_OP", 0}, {"NO_SHARD", 0}, {"HYBRID_SHARD", 0}, {"_HYBRID_SHARD_ZERO2", 0}};
-constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", 0}};
+    {"FULL_SHARD", 0}, {"SHARD_GRAD_OP", 1}, {"NO_SHARD", kNotYet}, {"HYBRID_SHARD", kNotYet}, {"_HYBRID_SHARD_ZERO2", kNotYet}};
+constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", kNotYet}};
 constexpr int kInterleaved = 2;
 constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
                                  {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
@@ -75,17 +75,27 @@ void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& tr
     problems.push_back({"/training/accumulation", "unsupported", "accumulation under DeepSpeed is not supported yet. Supported: 1."});
 }
 
-void read_fsdp1(ObjectReader& reader) {
-  int choice = 0;
+void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
+  int strategy = 0, prefetch = 0;
   std::int64_t shard = 1;
-  std::optional<Dtype> dtype;
-  reader.choice("strategy", kStrategies, choice);
-  for (std::string_view key : {"param_dtype", "reduce_dtype", "buffer_dtype"}) {
-    read_dtype(reader, key, {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, dtype);
-  }
-  read_flags(reader, {"use_orig_params", "forward_prefetch", "limit_all_gathers"});
-  reader.choice("backward_prefetch", kPrefetches, choice);
+  data.reduce_dtype = std::nullopt;
+  std::optional<Dtype> buffers;
+  reader.choice("strategy", kStrategies, strategy);
+  data.reshard_after_forward = strategy == 0;
+  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, false, data.param_dtype);
+  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, false, data.reduce_dtype);
+  read_dtype(reader, "buffer_dtype", {Dtype::bfloat16}, false, buffers);
+  reader.only("use_orig_params", true);
+  reader.only("forward_prefetch", false);
+  read_flags(reader, {"limit_all_gathers"});  // when to wait, not what to hold
+  reader.choice("backward_prefetch", kPrefetches, prefetch);
   reader.integer("shard", shard, 1, kMostRanks);
+  const auto unsupported = [&](const char* at, const char* what) {
+    problems.push_back({at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
+  };
+  if (training.weights != Dtype::float32) unsupported("/training/weights", "a model that is not loaded in float32");
+  if (training.autocast) unsupported("/training/autocast", "autocast");
+  if (training.accumulation > 1) unsupported("/training/accumulation", "accumulation");
 }
 
 void read_data(const Json* object, DataParallel& data, const Training& training, std::string& kind, Problems& problems) {
@@ -106,7 +116,7 @@ void read_data(const Json* object, DataParallel& data, const Training& training,
   else if (kind == "fsdp2")
     read_fsdp2(reader, data);
   else if (kind == "fsdp1")
-    read_fsdp1(reader);
+    read_fsdp1(reader, data, training, problems);
   else if (kind == "zero_redundancy")
     read_zero_redundancy(reader, data);
   else if (kind != "none")
@@ -211,6 +221,8 @@ void read_offload(const Json* object, std::string_view kind, Offload& offload, P
   if (activations != 0) reader.problem("activations", "unsupported", "\"cpu\" is not supported yet. Supported: none.");
   reader.done();
   offload = {optimizer != 0, parameters != 0};
+  if (kind == "fsdp1" && parameters != 0)
+    problems.push_back({"/parallel/offload/parameters", "unsupported", "offload under FSDP1 is not supported yet."});
   if (optimizer == 0 && parameters == 0) return;
   const auto conflict = [&](const char* why) { problems.push_back({"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");

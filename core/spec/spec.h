@@ -16,7 +16,7 @@ namespace llmem {
 enum class Attention : std::uint8_t { sdpa, eager };
 enum class Checkpointing : std::uint8_t { none, full };
 enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
-enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, fsdp2 };
+enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, fsdp1, fsdp2 };
 
 struct Training {
   Dtype weights = Dtype::bfloat16;  // what the parameters are held in
@@ -45,7 +45,7 @@ struct DataParallel {
   std::int64_t replicate = 1;  // copies of the sharded model (HSDP); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;
-  bool reshard_after_forward = true;
+  bool reshard_after_forward = true;  // fsdp1: FULL_SHARD
 };
 
 struct TensorParallel {

@@ -232,7 +232,8 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(training({{"evaluation", {{"batches", 2}, {"batch", 8}, {"compute_metrics", true}, {"preprocess", "argmax"}}}}),
       "/training/evaluation");
   one(training({{"label_smoothing", 0.1}}), "/training/label_smoothing");
-  for (const char* kind : {"zero3", "fsdp1"}) one(data({{"kind", kind}, {"degree", 4}}), "/parallel/data/kind");
+  one(data({{"kind", "zero3"}, {"degree", 4}}), "/parallel/data/kind");
+  one(parallel({{"data", {{"kind", "fsdp1"}, {"degree", 4}}}}), "/training/weights");
   one(data({{"kind", "zero_redundancy"}, {"degree", 2}, {"parameters_as_bucket_view", true}}), "/parallel/data/parameters_as_bucket_view");
   one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"prescale_gradients", true}}}}), "/parallel/data/config");
   one(data({{"kind", "fsdp2"}, {"degree", 8}, {"param_dtype", "float16"}}), "/parallel/data/param_dtype");
