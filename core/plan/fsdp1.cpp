@@ -236,9 +236,21 @@ class FullyShardedUnits {
   bool initialized_ = false;
 };
 
+// A param_init_fn that gives modules memory one by one, as from the meta device, unties the head: it becomes a parameter of its own.
+Architecture untied(Architecture architecture) {
+  if (!architecture.tied_embeddings) return architecture;
+  architecture.tied_embeddings = false;
+  Parameter head;
+  head.name = "lm_head.weight";
+  head.shape = {architecture.vocab_size, architecture.hidden_size};
+  architecture.tensors.push_back(std::move(head));
+  return architecture;
+}
+
 }  // namespace
 
-Rank fully_sharded_1(Device& device, const Spec& spec, const Architecture& architecture) {
+Rank fully_sharded_1(Device& device, const Spec& spec, const Architecture& tied_or_not) {
+  const Architecture architecture = untied(tied_or_not);
   Rank rank;
   const auto units = std::make_shared<FullyShardedUnits>(device, spec, static_cast<int>(architecture.layers));
   rank.model =
