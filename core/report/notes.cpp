@@ -22,9 +22,18 @@ Note about_outside(const RankReport& rank) {
 }
 
 Note about_ranks(const Spec& spec) {
-  std::string text =
-      "Rank " + std::to_string(spec.rank) + " was played, and the " + std::to_string(spec.data.degree) + " ranks hold and do the same";
-  if (spec.data.kind == DataKind::fsdp2) text += ", except that the last ranks hold less of what does not divide evenly";
+  const std::int64_t world = spec.data.degree * spec.tensor.degree * spec.pipeline.degree;
+  const std::string played = "Rank " + std::to_string(spec.rank) + " was played";
+  if (spec.pipeline.degree > 1)
+    return {"/parallel/rank",
+            played + ". Stages hold different layers, and earlier ones more microbatches at once: ask for each by its rank."};
+  if (spec.data.kind == DataKind::zero_redundancy)
+    return {"/parallel/rank", played + ". ZeroRedundancyOptimizer gives whole parameters to ranks, and rank 0 the largest: ranks differ."};
+  std::string text = played + ", and the " + std::to_string(world) + " ranks hold and do the same";
+  if (spec.data.kind == DataKind::zero1 || spec.data.kind == DataKind::zero2)
+    text += ", except for the whole parameters that reach across the border of a rank's part";
+  if (spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2)
+    text += ", except that the last ranks hold less of what does not divide evenly";
   return {"/parallel/rank", text + "."};
 }
 
@@ -56,7 +65,7 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
       about_outside(rank),
       {"/software", "PyTorch 2.14 and Transformers 5, eager mode, two training steps: the optimizer's states appear in the first."},
       {"/training/sequence", "Every row has the full sequence length."}};
-  if (played.spec.data.degree > 1) notes.push_back(about_ranks(played.spec));
+  if (played.spec.data.degree * played.spec.tensor.degree * played.spec.pipeline.degree > 1) notes.push_back(about_ranks(played.spec));
   notes.insert(notes.end(), played.notes.begin(), played.notes.end());
   return notes;
 }
