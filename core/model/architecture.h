@@ -37,6 +37,7 @@ enum class NormKind : std::uint8_t {
 enum class QkNorm : std::uint8_t {
   none,
   head,               // one weight of head_dim for all heads: qwen3
+  head_transposed,    // the same, once heads are before tokens: gemma3
   head_after_rotary,  // the same, after the rotary embedding: hunyuan
   whole,              // over all heads together: olmo2
   heads_by_dim,       // a weight of [heads, head_dim]: cohere
@@ -47,6 +48,7 @@ enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, re
 enum class Rotary : std::uint8_t {
   none,
   halves,          // llama: rotate_half over the two halves of a head
+  halves_float,    // olmo: as halves, cos and sin in fp32
   pairs,           // glm: neighbouring values are turned
   pairs_float,     // cohere: as pairs, in fp32
   repeated_float,  // ernie4_5: as pairs_float, cos and sin repeated in every layer
@@ -116,6 +118,15 @@ struct Architecture {
   LatentAttention latent;
   std::vector<bool> sliding;   // per layer, where only some layers have the window
   std::vector<bool> unturned;  // per layer: no rotary embedding (smollm3)
+
+  bool partly_rotary = false;          // a head is cut in what is turned and what is not, be that empty
+  bool partly_rotary_at_once = false;  // q is put together again before k is turned (phi3)
+  bool dropout_in_blocks = false;      // attention and MLP drop out of their own results (starcoder2)
+  bool rotary_before_norm = false;     // in the order of the model's members (phi)
+  bool residual_last = false;          // attention + MLP + residual, in this order (phi)
+  double attention_dropout = 0;
+
+  std::string_view unplayed;  // what of this config is known by its tensors only; "": nothing
 
   std::vector<Parameter> tensors;  // in the order of named_parameters(), buffers among them
 };

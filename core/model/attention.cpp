@@ -22,13 +22,20 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 
 }  // namespace
 
-AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
+                                bool softcapped) {
   const std::int64_t groups = query.size(1) / key.size(1);
   const Tensor keys = repeat_kv(key, groups);
   const Tensor values = repeat_kv(value, groups);
   Tensor weights = mul_scalar(matmul(query, transpose(keys, 2, 3)));
+  if (softcapped) {  // gemma2
+    weights = mul_scalar(weights);
+    weights = tanh_of(weights);
+    weights = mul_scalar(weights);
+  }
   weights = add(weights, mask);
   weights = to(softmax_float(weights), query.dtype());
+  weights = dropout(weights, dropout_probability);
   Tensor output = matmul(weights, values);
   output = contiguous(transpose(output, 1, 2));
   return {output, weights};
@@ -36,34 +43,85 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
 
 AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext& context) const {
   Device& device = input.device();
-  const ModuleScope scope(device, "self_attn", Category::attention);
+  const Architecture& a = *architecture;
+  const ModuleScope scope(device, name_of(a.names.layer, 'a'), Category::attention);
   const Tensor hidden_states = q_proj.gathered(input);
-  const Dims by_head{hidden_states.size(0), hidden_states.size(1), -1, head_dim};
-  const auto projected = [&](const char* name, const Linear& projection) {
-    const ModuleScope inner(device, name);
-    const Tensor out = projection.forward(hidden_states);
-    return view(out, {by_head[0], by_head[1], out.size(-1) / head_dim, head_dim});
+  const std::int64_t rows = hidden_states.size(0), sequence = hidden_states.size(1);
+  const auto by_head = [&](const Tensor& states) { return view(states, {rows, sequence, states.size(-1) / a.head_dim, a.head_dim}); };
+  const auto projected = [&](char role, const Linear& projection) {
+    const ModuleScope inner(device, name_of(a.names.attention, role));
+    return projection.forward(hidden_states);
   };
-  const auto normed = [&](const char* name, const RmsNorm& norm, Tensor states) {
-    if (!norm.weight) return states;
-    const ModuleScope inner(device, name, Category::norms);
+  const auto normed = [&](char role, const Norm& norm, const Tensor& states) {
+    if (!norm.present) return states;
+    const ModuleScope inner(device, name_of(a.names.attention, role), Category::norms);
     return norm.forward(states);
   };
-  Tensor query = transpose(normed("q_norm", q_norm, projected("q_proj", q_proj)), 1, 2);
-  Tensor key = transpose(normed("k_norm", k_norm, projected("k_proj", k_proj)), 1, 2);
-  const Tensor value = transpose(projected("v_proj", v_proj), 1, 2);
+  Tensor query, key, value, qkv;
+  if (qkv_proj.weight) {  // Phi3Attention: three slices of one result
+    qkv = projected('f', qkv_proj);
+    const std::int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
+    query = narrow(qkv, 2, 0, queries);
+    key = narrow(qkv, 2, queries, keys);
+    value = narrow(qkv, 2, queries + keys, keys);
+    query = transpose(by_head(query), 1, 2);
+    key = transpose(by_head(key), 1, 2);
+    value = transpose(by_head(value), 1, 2);
+  } else if (a.qk_norm_kind == QkNorm::whole) {  // Olmo2Attention: the norm before the heads are told apart
+    query = normed('Q', q_norm, projected('q', q_proj));
+    key = normed('K', k_norm, projected('k', k_proj));
+    value = projected('v', v_proj);
+    query = transpose(by_head(query), 1, 2);
+    key = transpose(by_head(key), 1, 2);
+    value = transpose(by_head(value), 1, 2);
+  } else if (a.qk_norm_kind == QkNorm::heads_by_dim) {  // CohereAttention: all of one kind, then all of the next
+    query = by_head(projected('q', q_proj));
+    key = by_head(projected('k', k_proj));
+    value = by_head(projected('v', v_proj));
+    query = normed('Q', q_norm, query);
+    key = normed('K', k_norm, key);
+    query = transpose(query, 1, 2);
+    key = transpose(key, 1, 2);
+    value = transpose(value, 1, 2);
+  } else {
+    const bool normed_before = a.qk_norm_kind == QkNorm::head;
+    query = by_head(projected('q', q_proj));
+    if (normed_before) query = normed('Q', q_norm, query);
+    query = transpose(query, 1, 2);
+    key = by_head(projected('k', k_proj));
+    if (normed_before) key = normed('K', k_norm, key);
+    key = transpose(key, 1, 2);
+    value = transpose(by_head(projected('v', v_proj)), 1, 2);
+  }
 
-  {
-    QueryAndKey turned = apply_rotary(query, key, context.position_embeddings);
+  if (a.qk_norm_kind == QkNorm::head_transposed) {  // Gemma3Attention
+    query = normed('Q', q_norm, query);
+    key = normed('K', k_norm, key);
+  }
+
+  const auto of_layer = [&](const std::vector<bool>& layers) { return !layers.empty() && layers[static_cast<std::size_t>(layer)]; };
+  const bool slides = of_layer(a.sliding);
+  QueryAndKey turned;
+  if (!of_layer(a.unturned)) {
+    turned = apply_rotary(a, query, key, slides && a.local_rotary ? context.sliding_position_embeddings : context.position_embeddings);
     query = std::move(turned.query);
     key = std::move(turned.key);
   }
+  if (a.qk_norm_kind == QkNorm::head_after_rotary) {  // HunYuanDenseV1Attention
+    query = normed('Q', q_norm, query);
+    key = normed('K', k_norm, key);
+  }
 
-  AttentionResult result =
-      context.attention == Attention::sdpa ? sdpa_attention(query, key, value) : eager_attention(query, key, value, context.attention_mask);
-  result.output = reshape(result.output, {by_head[0], by_head[1], result.output.size(2) * head_dim});
-  const ModuleScope inner(device, "o_proj");
-  result.output = o_proj.forward(result.output);
+  const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
+  AttentionResult result = context.attention == Attention::sdpa
+                               ? sdpa_attention(query, key, value)
+                               : eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
+  result.output = reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim});
+  {
+    const ModuleScope inner(device, name_of(a.names.attention, 'o'));
+    result.output = o_proj.forward(result.output);
+  }
+  if (a.dropout_in_blocks) result.output = dropout(result.output, a.dropout);
   return result;
 }
 

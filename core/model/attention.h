@@ -7,10 +7,11 @@
 
 namespace llmem {
 
-// What every layer of one forward reads.
+// What every layer of one forward reads. Families with a sliding window in some layers have a mask (and maybe angles) for those.
 struct LayerContext {
-  RotaryEmbedding::Angles position_embeddings;
-  Tensor attention_mask, position_ids;  // the positions are only held: every layer gets them, none reads them again
+  RotaryEmbedding::Angles position_embeddings, sliding_position_embeddings;
+  Tensor attention_mask, sliding_attention_mask;
+  Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
 };
 
@@ -20,13 +21,15 @@ struct AttentionResult {
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
 AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value);
-AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask);
+AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
+                                bool softcapped);
 
-// transformers LlamaAttention (Qwen3Attention with qk_norm).
+// transformers LlamaAttention and those of its kind.
 struct AttentionBlock {
-  Linear q_proj, k_proj, v_proj, o_proj;
-  RmsNorm q_norm, k_norm;  // weights undefined: none
-  std::int64_t head_dim = 0;
+  const Architecture* architecture = nullptr;
+  int layer = 0;
+  Linear q_proj, k_proj, v_proj, qkv_proj, o_proj;
+  Norm q_norm, k_norm;
 
   AttentionResult forward(const Tensor& hidden_states, const LayerContext& context) const;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +47,7 @@ struct UnitHooks {
 // transformers loss_utils.ForCausalLMLoss: logits [B, S, V], labels [B, S]. `split`: each rank has a part of the vocabulary.
 Tensor causal_lm_loss(Tensor logits, Tensor labels, bool split = false);
 
-// transformers LlamaForCausalLM.
+// transformers LlamaForCausalLM and those of its kind.
 class CausalLm {
  public:
   // `make` gives every parameter and buffer its tensor, in the order in which the real module's are moved to the device
@@ -80,14 +81,17 @@ class CausalLm {
   Tensor hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const;
 
+  Tensor embedded(const Tensor& ids) const;
+  LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
+
+  std::shared_ptr<const Architecture> architecture_;  // the layers read it, too
   std::vector<NamedTensor> parameters_;
-  Tensor embed_tokens_;
+  Tensor embed_tokens_, embed_scale_;
   std::vector<DecoderLayer> layers_;
-  RmsNorm norm_;
-  RotaryEmbedding rotary_emb_;
+  Norm norm_;
+  RotaryEmbedding rotary_emb_, local_rotary_emb_;
   Linear lm_head_;
   Split split_;
-  std::int64_t vocabulary_ = 0;
 };
 
 }  // namespace llmem

@@ -88,13 +88,13 @@ void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
   out.activation = Activation::other;
   for (const auto& each : kNames)
     if (each.name == name) out.activation = each.value;
-  if (family.coverage == Coverage::played && out.activation != Activation::silu)
-    c.file().problem(c.in_file("hidden_act"), "unsupported", "\"" + shortened(name) + "\" is not supported yet. Supported: silu.");
+  if (family.coverage == Coverage::played && out.activation == Activation::other)
+    c.file().problem(c.in_file("hidden_act"), "unsupported",
+                     "\"" + shortened(name) + "\" is not supported yet. Supported: silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2.");
 }
 
 // Options that change what the layer computes, and so what it keeps.
 void check_options(ObjectReader& config) {
-  config.only("attention_dropout", 0.0, 0.0, 1.0);
   config.only("output_attentions", false);
   config.only("output_hidden_states", false);
   config.only_null("per_layer_config");
@@ -172,16 +172,20 @@ Reading<Architecture> read_architecture(const Json& json) {
   read_shape(fields, *family, out);
   family->read(fields, out);
   out.tied_embeddings = fields.flag("tie_word_embeddings");
+  out.attention_dropout = fields.number("attention_dropout").value_or(0);
   read_activation(fields, *family, out);
-  if (family->coverage == Coverage::played) check_options(config);
+  if (family->coverage == Coverage::played) { check_options(config); }
   note_rope(config, reading.notes);
   if (!reading.problems.empty()) return reading;
   declare(fields, *family, out, reading.problems);
-  if (reading.problems.empty() && family->coverage == Coverage::parameters) {
+  if (out.clipped_qkv) out.unplayed = "clip_qkv";
+  if (out.qk_norm_kind == QkNorm::each_head_apart) out.unplayed = "qk_layernorm";
+  if (reading.problems.empty() && (family->coverage == Coverage::parameters || !out.unplayed.empty())) {
     std::int64_t count = 0;
     for (const Parameter& each : parameters_of(out)) count += each.count();
+    const std::string with = out.unplayed.empty() ? "" : " with " + std::string(out.unplayed);
     config.problem("model_type", "unsupported",
-                   "\"" + out.model_type + "\" (" + out.model_class + ", here with exactly " + grouped_digits(count) +
+                   "\"" + out.model_type + "\"" + with + " (" + out.model_class + ", here with exactly " + grouped_digits(count) +
                        " parameters) is known by its parameters only; its training step is not supported yet. Supported: " +
                        listed(family_names(Coverage::played)) + ".");
   }
@@ -189,6 +193,13 @@ Reading<Architecture> read_architecture(const Json& json) {
 }
 
 namespace {
+
+// Whether every op of the forward is one that Llama's, Mistral's or Qwen's has, too.
+bool is_llamas_layer(const Architecture& a) {
+  return a.norm == NormKind::rms && a.rotary == Rotary::halves && a.names.layer == Names().layer && a.names.mlp == Names().mlp &&
+         !a.partly_rotary && !a.scaled_residual && !a.scaled_logits && a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() &&
+         a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
+}
 
 // What a tensor-parallel group has to divide.
 std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
@@ -201,6 +212,8 @@ std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
   if (a.vocab_size % ranks != 0) return does_not_divide("unsupported", a.vocab_size, "words, which is not supported yet");
   if (a.intermediate_size % ranks != 0)
     return does_not_divide("unsupported", a.intermediate_size, "features of the MLP, which is not supported yet");
+  if (!is_llamas_layer(a))
+    return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism is not supported yet for \"" + a.model_type + "\""};
   if (a.tied_embeddings)
     return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism over tied embeddings is not supported yet"};
   return std::nullopt;
@@ -223,6 +236,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
                  " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
                  std::to_string(a.sliding_window)}};
   if (std::optional<Problem> problem = check_split(spec.tensor.degree, a)) return {*std::move(problem)};
+  if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
+    return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};
   if (bytes < 0x1p60) return {};
   return {{"/training/sequence", "range",
            "this many tokens through a model of this size could need more than 2^60 bytes: use a smaller micro_batch or sequence"}};

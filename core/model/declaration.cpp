@@ -21,7 +21,7 @@ void Module::frozen(std::string_view name, Shape shape) const {
   tensors_.push_back({path(name), shape, Parameter::Kind::frozen, Dtype::float32});
 }
 
-void Module::buffer(std::string_view name, Shape shape, Dtype dtype) const {
+void Module::buffer(std::string_view name, Shape shape, std::optional<Dtype> dtype) const {
   tensors_.push_back({path(name), shape, Parameter::Kind::buffer, dtype});
 }
 

@@ -21,7 +21,7 @@ class Module {
 
   void parameter(std::string_view name, Shape shape, std::optional<Dtype> dtype = std::nullopt) const;
   void frozen(std::string_view name, Shape shape) const;  // fp32, without gradient
-  void buffer(std::string_view name, Shape shape, Dtype dtype = Dtype::float32) const;
+  void buffer(std::string_view name, Shape shape, std::optional<Dtype> dtype = Dtype::float32) const;
 
   void embedding(std::string_view name, std::int64_t words, std::int64_t features) const;          // nn.Embedding
   void linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias = false) const;  // nn.Linear

@@ -41,6 +41,7 @@ void declare_qk_norm(const Architecture& a, const Module& attention, std::string
       return;
     case QkNorm::heads_by_dim: return attention.child(name).parameter("weight", {heads, a.head_dim});
     case QkNorm::head:
+    case QkNorm::head_transposed:
     case QkNorm::head_after_rotary: return attention.norm(name, a.head_dim, a.qk_norm_bias);
   }
 }
@@ -145,17 +146,28 @@ void declare_layer(const Architecture& a, const Module& layer, std::int64_t inde
 
 }  // namespace
 
-void declare_decoder(ConfigReader&, const Architecture& a, const Module& root) {
-  const Module model = root.child(a.names.model);
-  model.embedding(a.names.embedding, a.vocab_size, a.hidden_size);
-  if (a.scaled_embedding == ScaledEmbedding::by_buffer) model.child(a.names.embedding).buffer("embed_scale", {});
-  for (std::int64_t i = 0; i < a.layers; ++i) declare_layer(a, model.child(a.names.layers, i), i);
-  declare_norm(model, a.names.norm, a.norm, a.hidden_size, a.norm_bias);
-  if (a.rotary != Rotary::none) {
-    const Module rotary = model.child("rotary_emb");
-    rotary.buffer("inv_freq", {a.rotary_dim / 2});
-    rotary.buffer("original_inv_freq", {a.rotary_dim / 2});
+namespace {
+
+void declare_rotary(const Architecture& a, const Module& rotary) {
+  // Gemma3RotaryEmbedding has a pair for each kind of layer.
+  for (const char* kind : {"full_attention_", "sliding_attention_"}) {
+    const std::string prefix = a.local_rotary ? kind : "";
+    rotary.buffer(prefix + "inv_freq", {a.rotary_dim / 2});
+    rotary.buffer(prefix + "original_inv_freq", {a.rotary_dim / 2});
+    if (!a.local_rotary) return;
   }
+}
+
+}  // namespace
+
+void declare_decoder(ConfigReader&, const Architecture& a, const Module& root) {
+  const Module model = root.child(a.names.model), rotary = model.child("rotary_emb");
+  model.embedding(a.names.embedding, a.vocab_size, a.hidden_size);
+  if (a.scaled_embedding == ScaledEmbedding::by_buffer) model.child(a.names.embedding).buffer("embed_scale", {}, std::nullopt);
+  for (std::int64_t i = 0; i < a.layers; ++i) declare_layer(a, model.child(a.names.layers, i), i);
+  if (a.rotary_before_norm) declare_rotary(a, rotary);
+  declare_norm(model, a.names.norm, a.norm, a.hidden_size, a.norm_bias);
+  if (!a.rotary_before_norm && a.rotary != Rotary::none) declare_rotary(a, rotary);
   if (!a.tied_embeddings)
     root.linear(a.names.head, a.hidden_size, a.vocab_size, a.head_bias);
   else if (a.head_bias)

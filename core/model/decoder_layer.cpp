@@ -6,23 +6,52 @@
 
 namespace llmem {
 
-Tensor DecoderLayer::forward(const Tensor& input, const LayerContext& context) const {
-  Device& device = input.device();
-  const auto normed = [&](const char* name, const RmsNorm& norm, const Tensor& states) {
-    const ModuleScope scope(device, name, Category::norms);
-    return norm.forward(states);
+Tensor DecoderLayer::normed(char role, const Norm& norm, const Tensor& states) const {
+  if (!norm.present) return states;
+  const ModuleScope scope(states.device(), name_of(architecture->names.layer, role), Category::norms);
+  return norm.forward(states);
+}
+
+Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext& context) const {
+  const Architecture& a = *architecture;
+  const double dropped = a.dropout_in_blocks ? 0 : a.dropout;
+  const auto added = [&](const Tensor& residual, const Tensor& states) {
+    return add(residual, a.scaled_residual ? mul_scalar(states) : dropout(states, dropped));
   };
   Tensor residual = input;
-  Tensor hidden_states = normed("input_layernorm", input_layernorm, input);
-  AttentionResult attended = self_attn.forward(hidden_states, context);
+  Tensor hidden_states = normed('1', before_attention, input);
+  AttentionResult attended = attention.forward(hidden_states, context);
   hidden_states = std::exchange(attended.output, {});
-  hidden_states = add(residual, hidden_states);
+  hidden_states = normed('2', after_attention, hidden_states);
+  hidden_states = added(residual, hidden_states);
 
   residual = hidden_states;
-  hidden_states = normed("post_attention_layernorm", post_attention_layernorm, hidden_states);
+  hidden_states = normed('3', before_mlp, hidden_states);
   hidden_states = mlp.forward(hidden_states);
-  hidden_states = add(residual, hidden_states);
+  hidden_states = normed('4', after_mlp, hidden_states);
+  hidden_states = added(residual, hidden_states);
   return hidden_states;
+}
+
+// CohereDecoderLayer: residual + attention + mlp; PhiDecoderLayer: attention + mlp + residual
+Tensor DecoderLayer::side_by_side(const Tensor& input, const LayerContext& context) const {
+  const Architecture& a = *architecture;
+  Tensor hidden_states = normed('1', before_attention, input);
+  AttentionResult attended = attention.forward(hidden_states, context);
+  if (a.residual_last) attended.output = dropout(attended.output, a.dropout);
+  const Tensor mlp_output = dropout(mlp.forward(hidden_states), a.dropout);
+  if (a.residual_last) {
+    const Tensor sum = add(attended.output, mlp_output);
+    hidden_states = add(sum, input);
+  } else {
+    const Tensor sum = add(input, attended.output);
+    hidden_states = add(sum, mlp_output);
+  }
+  return hidden_states;
+}
+
+Tensor DecoderLayer::forward(const Tensor& input, const LayerContext& context) const {
+  return architecture->parallel_residual ? side_by_side(input, context) : one_after_the_other(input, context);
 }
 
 }  // namespace llmem

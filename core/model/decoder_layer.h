@@ -5,13 +5,20 @@
 
 namespace llmem {
 
-// transformers LlamaDecoderLayer
+// transformers LlamaDecoderLayer and those of its kind: norms before or after attention and MLP, or both; attention and MLP one
+// after the other or side by side.
 struct DecoderLayer {
-  AttentionBlock self_attn;
+  const Architecture* architecture = nullptr;
+  AttentionBlock attention;
   Mlp mlp;
-  RmsNorm input_layernorm, post_attention_layernorm;
+  Norm before_attention, after_attention, before_mlp, after_mlp;
 
   Tensor forward(const Tensor& hidden_states, const LayerContext& context) const;
+
+ private:
+  Tensor one_after_the_other(const Tensor& input, const LayerContext& context) const;
+  Tensor side_by_side(const Tensor& input, const LayerContext& context) const;
+  Tensor normed(char role, const Norm& norm, const Tensor& states) const;
 };
 
 }  // namespace llmem

@@ -7,7 +7,7 @@ namespace {
 // Every table of families.
 template <class Visit>
 void for_each_family(const Visit& visit) {
-  for (const auto& table : {decoder_families()})
+  for (const auto& table : {decoder_families(), classic_families(), encoder_families(), state_space_families()})
     for (const Family& family : table) visit(family);
 }
 

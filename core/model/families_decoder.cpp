@@ -171,7 +171,7 @@ void gemma2(C& c, A& a) {
 void gemma3(C& c, A& a) {
   gemma(c, a);
   sandwich_norms(a);
-  normed_heads(a);
+  normed_heads(a, QkNorm::head_transposed);
   const std::int64_t pattern = c.integer_or("sliding_window_pattern", 6, 1);
   sliding_layers(c, a, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
   a.softcapped_attention = c.has("attn_logit_softcapping");
@@ -201,6 +201,7 @@ void glm(C& c, A& a) {
   a.qkv_bias = c.flag("attention_bias");
   a.names.mlp = "f:gate_up_proj d:down_proj";
   a.rotary = Rotary::pairs;
+  a.partly_rotary = true;
   partial_rotary(c, a, 0.5);
 }
 
@@ -212,12 +213,14 @@ void glm4(C& c, A& a) {
 void olmo(C& c, A& a) {
   bias_asked(c, a);
   a.norm = NormKind::layer_bare;
+  a.rotary = Rotary::halves_float;
   a.clipped_qkv = c.number("clip_qkv").has_value();
 }
 
 void olmo2(C& c, A& a) {
   bias_asked(c, a);
   a.norm = NormKind::rms_float;
+  a.rotary = Rotary::halves_float;
   post_norms(a);
   normed_heads(a, QkNorm::whole);
 }
@@ -231,6 +234,7 @@ void phi3(C& c, A& a) {
   a.names.attention = "o:o_proj f:qkv_proj";
   a.names.mlp = "f:gate_up_proj d:down_proj";
   partial_rotary(c, a, 1.0);
+  a.partly_rotary = a.partly_rotary_at_once = true;
   window_everywhere(c, a);
   a.dropout = c.number("resid_pdrop").value_or(0);
   a.embedding_dropout = c.number("embd_pdrop").value_or(0);
@@ -243,8 +247,9 @@ void phi(C& c, A& a) {
   a.names.norm = "final_layernorm";
   plain_mlp(a, "u:fc1 d:fc2");
   a.parallel_residual = a.qkv_bias = a.output_bias = a.mlp_bias = a.head_bias = true;
+  a.partly_rotary = a.residual_last = a.rotary_before_norm = true;
   partial_rotary(c, a, 0.5);
-  if (c.flag("qk_layernorm")) normed_heads(a);
+  if (c.flag("qk_layernorm")) normed_heads(a, QkNorm::head_transposed);
   a.qk_norm_bias = true;
   a.dropout = c.number("resid_pdrop").value_or(0);
   a.embedding_dropout = c.number("embd_pdrop").value_or(0);
@@ -257,6 +262,7 @@ void starcoder2(C& c, A& a) {
   window_everywhere(c, a);
   a.dropout = c.number("residual_dropout").value_or(0);
   a.embedding_dropout = c.number("embedding_dropout").value_or(0);
+  a.dropout_in_blocks = true;
 }
 
 void stablelm(C& c, A& a) {
@@ -266,6 +272,7 @@ void stablelm(C& c, A& a) {
   if (c.flag("qk_layernorm")) normed_heads(a, QkNorm::each_head_apart);
   a.parallel_residual = c.flag("use_parallel_residual");
   if (a.parallel_residual) a.names.layer = "a:self_attn m:mlp 1:input_layernorm";
+  a.partly_rotary = true;
   partial_rotary(c, a, 0.25);
   a.dropout = c.number("hidden_dropout").value_or(0);
 }
@@ -291,7 +298,7 @@ void apertus(C& c, A& a) {
   bias_asked(c, a);
   a.names.layer = "a:self_attn m:mlp 1:attention_layernorm 3:feedforward_layernorm";
   plain_mlp(a, "u:up_proj d:down_proj x:act_fn");
-  normed_heads(a);
+  normed_heads(a, QkNorm::head_transposed);
 }
 
 void nemotron(C& c, A& a) {
@@ -299,12 +306,13 @@ void nemotron(C& c, A& a) {
   a.norm = NormKind::layer_one_plus;
   a.norm_bias = true;
   plain_mlp(a, "u:up_proj d:down_proj");
+  a.partly_rotary = true;
   partial_rotary(c, a, 0.5);
 }
 
 void exaone4(C& c, A& a) {
   post_norms(a);
-  normed_heads(a);
+  normed_heads(a, QkNorm::head_transposed);
   const std::int64_t pattern = c.integer_or("sliding_window_pattern", 0, 0);
   sliding_layers(c, a, [&](std::int64_t i) { return pattern > 0 && (i + 1) % pattern != 0 && i + 1 != a.layers; });
   if (a.sliding_window > 0) {
@@ -453,28 +461,28 @@ constexpr Family kFamilies[] = {
      "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=32 head_dim=128 hidden_act=silu sliding_window=4096 max_window_layers=28",
      "", qwen3, nullptr},
-    {"granite", "GraniteForCausalLM", Coverage::parameters,
+    {"granite", "GraniteForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "embedding_multiplier=1.0 logits_scaling=1.0 residual_multiplier=1.0 attention_multiplier=1.0",
      "", granite, nullptr},
-    {"smollm3", "SmolLM3ForCausalLM", Coverage::parameters,
+    {"smollm3", "SmolLM3ForCausalLM", Coverage::played,
      "vocab_size=128256 hidden_size=2048 intermediate_size=11008 num_hidden_layers=36 num_attention_heads=16 "
      "num_key_value_heads=4 hidden_act=silu no_rope_layer_interval=4 tie_word_embeddings=true",
      "", smollm3, nullptr},
-    {"gemma", "GemmaForCausalLM", Coverage::parameters,
+    {"gemma", "GemmaForCausalLM", Coverage::played,
      "vocab_size=256000 hidden_size=3072 intermediate_size=24576 num_hidden_layers=28 num_attention_heads=16 "
      "num_key_value_heads=16 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true",
      "", gemma, nullptr},
-    {"gemma2", "Gemma2ForCausalLM", Coverage::parameters,
+    {"gemma2", "Gemma2ForCausalLM", Coverage::played,
      "vocab_size=256000 hidden_size=2304 intermediate_size=9216 num_hidden_layers=26 num_attention_heads=8 "
      "num_key_value_heads=4 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true sliding_window=4096 "
      "final_logit_softcapping=30.0 attn_logit_softcapping=50.0",
      "hidden_act=hidden_activation", gemma2, nullptr},
-    {"gemma3_text", "Gemma3ForCausalLM", Coverage::parameters,
+    {"gemma3_text", "Gemma3ForCausalLM", Coverage::played,
      "vocab_size=262208 hidden_size=2304 intermediate_size=9216 num_hidden_layers=26 num_attention_heads=8 "
      "num_key_value_heads=4 head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true sliding_window=4096",
      "hidden_act=hidden_activation", gemma3, nullptr},
-    {"cohere", "CohereForCausalLM", Coverage::parameters,
+    {"cohere", "CohereForCausalLM", Coverage::played,
      "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
      "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true",
      "", cohere, nullptr},
@@ -482,40 +490,40 @@ constexpr Family kFamilies[] = {
      "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
      "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true sliding_window=4096",
      "", cohere2, nullptr},
-    {"glm", "GlmForCausalLM", Coverage::parameters,
+    {"glm", "GlmForCausalLM", Coverage::played,
      "vocab_size=151552 hidden_size=4096 intermediate_size=13696 num_hidden_layers=40 num_attention_heads=32 "
      "num_key_value_heads=2 head_dim=128 hidden_act=silu attention_bias=true",
      "", glm, nullptr},
-    {"glm4", "Glm4ForCausalLM", Coverage::parameters,
+    {"glm4", "Glm4ForCausalLM", Coverage::played,
      "vocab_size=151552 hidden_size=4096 intermediate_size=13696 num_hidden_layers=40 num_attention_heads=32 "
      "num_key_value_heads=2 head_dim=128 hidden_act=silu attention_bias=true",
      "", glm4, nullptr},
-    {"olmo", "OlmoForCausalLM", Coverage::parameters,
+    {"olmo", "OlmoForCausalLM", Coverage::played,
      "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", olmo,
      nullptr},
-    {"olmo2", "Olmo2ForCausalLM", Coverage::parameters,
+    {"olmo2", "Olmo2ForCausalLM", Coverage::played,
      "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", olmo2,
      nullptr},
-    {"olmo3", "Olmo3ForCausalLM", Coverage::parameters,
+    {"olmo3", "Olmo3ForCausalLM", Coverage::played,
      "vocab_size=50304 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "sliding_window=4096",
      "", olmo3, nullptr},
-    {"phi3", "Phi3ForCausalLM", Coverage::parameters,
+    {"phi3", "Phi3ForCausalLM", Coverage::played,
      "vocab_size=32064 hidden_size=3072 intermediate_size=8192 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "", phi3,
      nullptr},
-    {"phi", "PhiForCausalLM", Coverage::parameters,
+    {"phi", "PhiForCausalLM", Coverage::played,
      "vocab_size=51200 hidden_size=2048 intermediate_size=8192 num_hidden_layers=24 num_attention_heads=32 "
      "hidden_act=gelu_new",
      "", phi, nullptr},
-    {"starcoder2", "Starcoder2ForCausalLM", Coverage::parameters,
+    {"starcoder2", "Starcoder2ForCausalLM", Coverage::played,
      "vocab_size=49152 hidden_size=3072 intermediate_size=12288 num_hidden_layers=30 num_attention_heads=24 "
      "num_key_value_heads=2 hidden_act=gelu_pytorch_tanh use_bias=true tie_word_embeddings=true",
      "", starcoder2, nullptr},
-    {"stablelm", "StableLmForCausalLM", Coverage::parameters,
+    {"stablelm", "StableLmForCausalLM", Coverage::played,
      "vocab_size=50304 intermediate_size=6912 hidden_size=2560 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=32 hidden_act=silu",
      "", stablelm, nullptr},
-    {"ernie4_5", "Ernie4_5ForCausalLM", Coverage::parameters,
+    {"ernie4_5", "Ernie4_5ForCausalLM", Coverage::played,
      "vocab_size=103424 hidden_size=1024 intermediate_size=3072 num_hidden_layers=18 num_attention_heads=16 "
      "num_key_value_heads=2 hidden_act=silu tie_word_embeddings=true head_dim=128",
      "", ernie4_5, nullptr},
@@ -523,7 +531,7 @@ constexpr Family kFamilies[] = {
      "vocab_size=155136 hidden_size=4096 intermediate_size=27648 num_hidden_layers=64 num_attention_heads=80 "
      "num_key_value_heads=8 hidden_act=silu attention_bias=true attention_dropout=0.1 residual_dropout=0.1 head_dim=128",
      "", seed_oss, nullptr},
-    {"arcee", "ArceeForCausalLM", Coverage::parameters,
+    {"arcee", "ArceeForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=2560 intermediate_size=18432 num_hidden_layers=32 num_attention_heads=32 hidden_act=relu2", "", arcee,
      nullptr},
     {"apertus", "ApertusForCausalLM", Coverage::parameters,
@@ -534,11 +542,11 @@ constexpr Family kFamilies[] = {
      "vocab_size=256000 hidden_size=6144 intermediate_size=24576 num_hidden_layers=32 num_attention_heads=48 "
      "hidden_act=relu2",
      "", nemotron, nullptr},
-    {"exaone4", "Exaone4ForCausalLM", Coverage::parameters,
+    {"exaone4", "Exaone4ForCausalLM", Coverage::played,
      "vocab_size=102400 hidden_size=4096 intermediate_size=16384 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=32 hidden_act=silu sliding_window=4096 sliding_window_pattern=4",
      "", exaone4, nullptr},
-    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", Coverage::parameters,
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", Coverage::played,
      "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "",
      hunyuan_dense, nullptr},
     {"mixtral", "MixtralForCausalLM", Coverage::parameters,

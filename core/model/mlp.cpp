@@ -1,24 +1,42 @@
 #include "model/mlp.h"
 
+#include "model/activation.h"
 #include "tensor/ops.h"
 
 namespace llmem {
 
 Tensor Mlp::forward(const Tensor& input) const {
   Device& device = input.device();
-  const ModuleScope scope(device, "mlp", Category::mlp);
-  const Tensor x = gate_proj.gathered(input);
-  const auto named = [&](const char* name, const Linear& projection, const Tensor& from) {
-    const ModuleScope inner(device, name);
+  const Architecture& a = *architecture;
+  const ModuleScope scope(device, name_of(a.names.layer, 'm'), Category::mlp);
+  const Tensor x = gate.gathered(input);
+  const auto named = [&](char role, const Linear& projection, const Tensor& from) {
+    const ModuleScope inner(device, name_of(a.names.mlp, role));
     return projection.forward(from);
   };
   Tensor product;
-  {
-    const Tensor activated = silu(named("gate_proj", gate_proj, x));
-    const Tensor up = named("up_proj", up_proj, x);
-    product = mul(activated, up);
+  if (gate_up.weight) {
+    Tensor up_states = named('f', gate_up, x);
+    Tensor gate_states;
+    {
+      auto [first, second] = halves_of(up_states);
+      gate_states = first;
+      up_states = second;
+    }
+    const Tensor activated = activate(a.activation, gate_states);
+    up_states = mul(up_states, activated);
+    return named('d', down, up_states);
   }
-  return named("down_proj", down_proj, product);
+  if (gate.weight) {
+    const Tensor activated = activate(a.activation, named('g', gate, x));
+    const Tensor up_states = named('u', up, x);
+    product = mul(activated, up_states);
+  } else {
+    product = named('u', up, x);
+    product = activate(a.activation, product);
+  }
+  product = named('d', down, product);
+  return a.dropout_in_blocks ? dropout(product, a.dropout) : product;
 }
 
 }  // namespace llmem

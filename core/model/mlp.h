@@ -1,12 +1,14 @@
 #pragma once
 
+#include "model/architecture.h"
 #include "model/modules.h"
 
 namespace llmem {
 
-// transformers LlamaMLP: gated, SiLU.
+// transformers LlamaMLP (gated), Phi3MLP (gate and up in one), Starcoder2MLP (no gate).
 struct Mlp {
-  Linear gate_proj, up_proj, down_proj;
+  const Architecture* architecture = nullptr;
+  Linear gate, up, gate_up, down;
 
   Tensor forward(const Tensor& x) const;
 };

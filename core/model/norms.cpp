@@ -17,4 +17,80 @@ Tensor RmsNorm::forward(Tensor hidden_states) const {
   return mul(weight, to(hidden_states, input_dtype));
 }
 
+namespace {
+
+// Olmo2RMSNorm: the weight before the cast back
+Tensor rms_float(Tensor hidden_states, const Tensor& weight) {
+  const Dtype input_dtype = hidden_states.dtype();
+  hidden_states = to(hidden_states, Dtype::float32);
+  const Tensor variance = mean_last(square(hidden_states));
+  {
+    const Tensor scale = rsqrt(add_scalar(variance));
+    hidden_states = mul(hidden_states, scale);
+  }
+  return to(mul(weight, hidden_states), input_dtype);
+}
+
+// Gemma2RMSNorm
+Tensor rms_one_plus(const Tensor& x, const Tensor& weight) {
+  Tensor output;
+  {
+    const Tensor as_float = to(x, Dtype::float32);
+    Tensor variance = square(as_float);
+    variance = mean_last(variance);
+    variance = add_scalar(variance);
+    variance = rsqrt(variance);
+    output = mul(as_float, variance);
+  }
+  {
+    const Tensor one_plus = add_scalar(to(weight, Dtype::float32));
+    output = mul(output, one_plus);
+  }
+  return to(output, x.dtype());
+}
+
+// CohereLayerNorm
+Tensor layer_cohere(Tensor hidden_states, const Tensor& weight) {
+  const Dtype input_dtype = hidden_states.dtype();
+  hidden_states = to(hidden_states, Dtype::float32);
+  const Tensor mean = mean_last(hidden_states);
+  Tensor variance = sub(hidden_states, mean);
+  variance = square(variance);
+  variance = mean_last(variance);
+  {
+    const Tensor centred = sub(hidden_states, mean);
+    const Tensor scale = rsqrt(add_scalar(variance));
+    hidden_states = mul(centred, scale);
+  }
+  {
+    const Tensor as_float = to(weight, Dtype::float32);
+    hidden_states = mul(as_float, hidden_states);
+  }
+  return to(hidden_states, input_dtype);
+}
+
+// NemotronLayerNorm1P: F.layer_norm(input, shape, weight + 1, bias)
+Tensor layer_one_plus(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const Tensor one_plus = add_scalar(weight);
+  return layer_norm(input, one_plus, bias);
+}
+
+}  // namespace
+
+Tensor Norm::forward(const Tensor& hidden_states) const {
+  switch (kind) {
+    case NormKind::rms: return RmsNorm{weight, on_dtensors}.forward(hidden_states);
+    case NormKind::rms_float: return rms_float(hidden_states, weight);
+    case NormKind::rms_one_plus: return rms_one_plus(hidden_states, weight);
+    case NormKind::layer: return layer_norm(hidden_states, weight, bias);
+    case NormKind::layer_bare: {  // OlmoLayerNorm
+      const Dtype input_dtype = hidden_states.dtype();
+      return to(layer_norm(to(hidden_states, Dtype::float32), {}, {}), input_dtype);
+    }
+    case NormKind::layer_cohere: return layer_cohere(hidden_states, weight);
+    case NormKind::layer_one_plus: return layer_one_plus(hidden_states, weight, bias);
+  }
+  return {};
+}
+
 }  // namespace llmem

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/architecture.h"
 #include "tensor/tensor.h"
 
 namespace llmem {
@@ -10,6 +11,16 @@ struct RmsNorm {
   bool on_dtensors = false;  // under sequence parallelism
 
   Tensor forward(Tensor hidden_states) const;
+};
+
+// A norm of any kind; `present` is false where a module has none.
+struct Norm {
+  bool present = false;
+  NormKind kind = NormKind::rms;
+  Tensor weight, bias;
+  bool on_dtensors = false;  // under sequence parallelism
+
+  Tensor forward(const Tensor& hidden_states) const;
 };
 
 }  // namespace llmem

@@ -1,10 +1,12 @@
 #include "model/rotary.h"
 
+#include <utility>
+
 #include "tensor/ops.h"
 
 namespace llmem {
 
-RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dtype dtype) const {
+RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dtype dtype, Rotary kind) const {
   const ModuleScope scope(inverse_frequencies.device(), "rotary_emb");
   const std::int64_t sequence = position_ids.size(-1), half = inverse_frequencies.size(0);
   Device& device = position_ids.device();
@@ -15,9 +17,10 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
     const Tensor inverse = exact ? inverse_frequencies : unary_no_grad(inverse_frequencies, "float", Dtype::float32);
     frequencies = device.empty({1, sequence, half}, Dtype::float32);
   }
-  const Tensor angles = cat({frequencies, frequencies}, 2);
+  const Tensor angles = kind == Rotary::pairs_float ? repeat_interleave_no_grad(frequencies) : cat({frequencies, frequencies}, 2);
   const Tensor cos = mul_scalar(unary_no_grad(angles, "cos", Dtype::float32));
   const Tensor sin = mul_scalar(unary_no_grad(angles, "sin", Dtype::float32));
+  if (kind == Rotary::halves_float || kind == Rotary::repeated_float) return {cos, sin};
   const Tensor cos_cast = to(cos, dtype);
   return {cos_cast, to(sin, dtype)};
 }
@@ -31,18 +34,65 @@ Tensor rotate_half(const Tensor& x) {
   return cat({neg(x2), x1}, 3);
 }
 
-Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-  const Tensor straight = mul(x, cos);
-  const Tensor turned = mul(rotate_half(x), sin);
+// CohereAttention's and GlmAttention's: neighbours instead of halves
+Tensor rotate_pairs(const Tensor& x) {
+  const Tensor x1 = every_second(x), x2 = every_second(x);
+  Tensor stacked;
+  {
+    const Tensor negated = neg(x2);
+    stacked = stack_last(negated, x1);
+  }
+  return view(stacked, x.sizes());
+}
+
+Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool pairs, bool as_float) {
+  const Tensor straight = as_float ? mul(to(x, Dtype::float32), cos) : mul(x, cos);
+  Tensor turned = pairs ? rotate_pairs(x) : rotate_half(x);
+  if (as_float) turned = to(turned, Dtype::float32);
+  turned = mul(turned, sin);
   return add(straight, turned);
 }
 
 }  // namespace
 
-QueryAndKey apply_rotary(const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
-  const Tensor cos = unsqueeze(angles.cos, 1), sin = unsqueeze(angles.sin, 1);
-  const Tensor turned_query = rotated(query, cos, sin);
-  return {turned_query, rotated(key, cos, sin)};
+QueryAndKey apply_rotary(const Architecture& a, const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
+  const Dtype dtype = query.dtype();
+  Tensor cos = unsqueeze(angles.cos, 1), sin = unsqueeze(angles.sin, 1);
+  const bool pairs = a.rotary != Rotary::halves && a.rotary != Rotary::halves_float;
+  if (a.rotary == Rotary::pairs || a.rotary == Rotary::repeated_float) {
+    cos = repeat_interleave_no_grad(narrow(cos, 3, 0, cos.size(-1) / 2));
+    sin = repeat_interleave_no_grad(narrow(sin, 3, 0, sin.size(-1) / 2));
+  }
+  const auto turned = [&](const Tensor& states) { return rotated(states, cos, sin, pairs, a.rotary == Rotary::repeated_float); };
+  // The slices are there where a whole head is turned, too: the rest is empty then, but asks for a gradient.
+  if (a.partly_rotary) {
+    const std::int64_t rest = a.head_dim - a.rotary_dim;
+    const auto parts = [&](const Tensor& states) {
+      const Tensor first = rest == 0 ? view(states, states.sizes()) : narrow(states, 3, 0, a.rotary_dim);
+      return std::pair(first, narrow(states, 3, a.rotary_dim, rest));
+    };
+    const auto [query_turned, query_rest] = parts(query);
+    const auto [key_turned, key_rest] = parts(key);
+    if (a.partly_rotary_at_once) {  // Phi3: torch.cat([(q_rot * cos) + (rotate_half(q_rot) * sin), q_pass])
+      const Tensor whole_query = cat({turned(query_turned), query_rest}, 3);
+      return {whole_query, cat({turned(key_turned), key_rest}, 3), {}};
+    }
+    const Tensor first_query = turned(query_turned), first_key = turned(key_turned);
+    const Tensor whole_query = cat({first_query, query_rest}, 3);
+    const Tensor whole_key = cat({first_key, key_rest}, 3);
+    if (a.rotary == Rotary::pairs) return {whole_query, whole_key, {}};
+    return {whole_query, whole_key, {first_query, query_rest, first_key, key_rest}};
+  }
+  if (a.rotary == Rotary::pairs_float) {  // CohereAttention: q.float(), k.float() first
+    const Tensor float_query = to(query, Dtype::float32), float_key = to(key, Dtype::float32);
+    const Tensor turned_query = turned(float_query), turned_key = turned(float_key);
+    const Tensor cast = to(turned_query, dtype);
+    return {cast, to(turned_key, dtype), {}};
+  }
+  const Tensor turned_query = turned(query), turned_key = turned(key);
+  if (a.rotary == Rotary::halves) return {turned_query, turned_key, {}};
+  const Tensor cast = to(turned_query, dtype);
+  return {cast, to(turned_key, dtype), {}};
 }
 
 }  // namespace llmem

@@ -59,7 +59,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
-  const Tensor result = token_major(device, query.sizes(), query.dtype());
+  const Tensor result = like_input(query);
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
   const Tensor rng_state = device.empty({2}, Dtype::int64), unused = device.empty({1}, Dtype::int64);
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);

@@ -35,6 +35,20 @@ Tensor to(const Tensor& self, Dtype dtype);  // self where it already is
 Tensor clone(const Tensor& self);
 Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);  // any elementwise op outside the graph
 Tensor cat(const Tensors& parts, int d);
+Tensor sub(const Tensor& self, const Tensor& other);
+Tensor cube(const Tensor& self);  // pow(3)
+Tensor gelu(const Tensor& self);  // exact or by tanh
+Tensor relu(const Tensor& self);
+Tensor tanh_of(const Tensor& self);
+Tensor dropout(const Tensor& self, double probability);
+// torch.nn.functional.layer_norm over the last dimension; weight and bias may be none.
+Tensor layer_norm(const Tensor& input, const Tensor& weight, const Tensor& bias);
+
+// ---- over the last dimension
+Tensor every_second(const Tensor& self);                  // [..., ::2]
+Tensor stack_last(const Tensor& a, const Tensor& b);      // stack((a, b), dim=-1)
+std::pair<Tensor, Tensor> halves_of(const Tensor& self);  // chunk(2, dim=-1)
+Tensor repeat_interleave_no_grad(const Tensor& self);     // repeat_interleave(2, dim=-1)
 
 // ---- reductions (aten/src/ATen/native/cuda/Reduce.cuh)
 Tensor mean_last(const Tensor& self);                  // mean(-1, keepdim=True)
@@ -64,5 +78,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target);       // logit
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.
 Tensor autocast(const Tensor& self);
+// The same for what autocast runs in fp32.
+Tensor autocast_float(const Tensor& self);
 
 }  // namespace llmem

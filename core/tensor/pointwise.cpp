@@ -1,4 +1,5 @@
 #include "tensor/autograd.h"
+#include "tensor/elementwise.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -14,13 +15,21 @@ Dtype promoted(Dtype a, Dtype b) {
   return Dtype::float32;
 }
 
+}  // namespace
+
 Tensor elementwise(const Tensor& a, const Tensor& b) {
   const Dims sizes = broadcast(a.sizes(), b.sizes());
   const Dims strides = elementwise_strides(sizes, {expanded_strides(a.layout(), sizes), expanded_strides(b.layout(), sizes)});
   return a.device().empty_strided({sizes, strides}, promoted(a.dtype(), b.dtype()));
 }
 
-Tensor like(const Tensor& self, Dtype dtype) { return self.device().empty_strided({self.sizes(), strides_like(self.layout())}, dtype); }
+Tensor empty_like(const Tensor& self, Dtype dtype) {
+  return self.device().empty_strided({self.sizes(), strides_like(self.layout())}, dtype);
+}
+
+namespace {
+
+Tensor like(const Tensor& self, Dtype dtype) { return empty_like(self, dtype); }
 Tensor like(const Tensor& self) { return like(self, self.dtype()); }
 
 }  // namespace
@@ -154,6 +163,12 @@ Tensor cat(const Tensors& parts, int d) {
     return Tensors{narrow(gradients[0], d, 0, first), narrow(gradients[0], d, first, second)};
   });
   return result;
+}
+
+// What autocast runs in fp32: half-precision arguments are cast on the way in.
+Tensor autocast_float(const Tensor& self) {
+  if (!self || !self.device().autocast || !is_floating(self.dtype()) || self.dtype() == Dtype::float64) return self;
+  return to(self, Dtype::float32);
 }
 
 // aten/src/ATen/autocast_mode.cpp, cached_cast: the cast of a leaf that wants a gradient is kept until the region ends.

@@ -19,9 +19,22 @@ std::int64_t total(const std::vector<Parameter>& parameters) {
 
 // "model.layers.3.mlp.up_proj.weight" is one of "model.layers.*.mlp.up_proj.weight".
 std::string grouped(const std::string& name) {
-  const std::string layers = "model.layers.";
-  if (name.substr(0, layers.size()) != layers) return name;
-  return layers + "*" + name.substr(name.find('.', layers.size()));
+  std::string out;
+  for (std::size_t i = 0; i < name.size();) {
+    const std::size_t end = std::min(name.find('.', i), name.size());
+    const std::string part = name.substr(i, end - i);
+    if (!out.empty()) out += '.';
+    out += !part.empty() && part.find_first_not_of("0123456789") == std::string::npos ? "*" : part;
+    i = end + 1;
+  }
+  return out;
+}
+
+// Nothing wrong, or nothing but a training step that is not supported.
+bool counted(const Reading<Architecture>& reading) {
+  for (const Problem& each : reading.problems)
+    if (each.at != "/model/config/model_type" || each.code != "unsupported") return false;
+  return !reading.value.tensors.empty();
 }
 
 Json preset_config(const std::string& id) {
@@ -32,24 +45,20 @@ Json preset_config(const std::string& id) {
   return {};
 }
 
-TEST(Parameters, OfEveryPresetOfASupportedFamilyAreThoseOfTransformers) {
+// A line: id, total, groups of (name, shape, how many) in the order of model.parameters().
+TEST(Parameters, OfEveryPresetOfAKnownFamilyAreThoseOfTransformers) {
   const std::vector<Json> expected = file_lines("tests/data/preset_parameters.jsonl");
-  EXPECT_EQ(expected.size(), 92u);
+  EXPECT_GT(expected.size(), 270u);
   for (const Json& row : expected) {
     const auto id = row["id"].get<std::string>();
     const auto reading = read_architecture(preset_config(id));
-    ASSERT_TRUE(reading.problems.empty()) << id << "\n" << shown(reading.problems);
+    ASSERT_TRUE(counted(reading)) << id << "\n" << shown(reading.problems);
     const auto parameters = parameters_of(reading.value);
     EXPECT_EQ(total(parameters), row["total"].get<std::int64_t>()) << id;
-    std::map<std::string, std::pair<std::vector<std::int64_t>, std::int64_t>> groups, wanted;
-    for (const Parameter& each : parameters) {
-      auto& [shape, count] = groups[grouped(each.name)];
-      shape = each.shape;
-      ++count;
-    }
-    for (const Json& group : row["groups"]) {
-      wanted[group[0].get<std::string>()] = {group[1].get<std::vector<std::int64_t>>(), group[2].get<std::int64_t>()};
-    }
+    std::map<std::pair<std::string, std::vector<std::int64_t>>, std::int64_t> groups, wanted;
+    for (const Parameter& each : parameters) ++groups[{grouped(each.name), each.shape}];
+    for (const Json& group : row["groups"])
+      wanted[{group[0].get<std::string>(), group[1].get<std::vector<std::int64_t>>()}] += group[2].get<std::int64_t>();
     EXPECT_EQ(groups, wanted) << id;
   }
 }
@@ -77,11 +86,11 @@ TEST(Parameters, PresetTotalsAgreeWithThePresetsOwn) {
     ASSERT_TRUE(file["config"].is_object()) << preset.id;
     EXPECT_FALSE(file["source"].empty()) << preset.id;
     const auto reading = read_architecture(file["config"]);
-    if (!reading.problems.empty()) continue;
+    if (!counted(reading)) continue;
     EXPECT_EQ(total(parameters_of(reading.value)), file["parameters"].get<std::int64_t>()) << preset.id;
     ++supported;
   }
-  EXPECT_EQ(supported, 92);
+  EXPECT_GE(supported, 301);
 }
 
 TEST(Parameters, OfVectorsAreThoseThatPyTorchCounted) {

@@ -1,0 +1,33 @@
+#include "model/families.h"
+
+#include <gtest/gtest.h>
+
+#include "files.h"
+
+namespace llmem {
+namespace {
+
+// The table of core/model/FAMILIES.md, as the code has it.
+std::string families_table() {
+  std::string table = "| model_type | class | covered |\n|---|---|---|\n";
+  for (const std::string_view name : family_names(Coverage::parameters)) {
+    const Family& family = *find_family(name);
+    table += "| " + std::string(name) + " | " + std::string(family.model_class) + " | ";
+    table += family.coverage == Coverage::played ? "training step |\n" : "parameters |\n";
+  }
+  return table;
+}
+
+TEST(Families, TheTableInTheDocsIsThatOfTheCode) {
+  const std::string text = file_text("core/model/FAMILIES.md");
+  EXPECT_NE(text.find(families_table()), std::string::npos) << "core/model/FAMILIES.md should hold:\n" << families_table();
+}
+
+TEST(Families, EachIsNamedOnce) {
+  const auto names = family_names(Coverage::parameters);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(names[i], names[j]);
+}
+
+}  // namespace
+}  // namespace llmem
