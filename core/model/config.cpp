@@ -235,6 +235,10 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
              "this model's sliding window of " + std::to_string(a.sliding_window) +
                  " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
                  std::to_string(a.sliding_window)}};
+  const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;
+  if (spec.pipeline.degree > 1 && a.layers < stages)
+    return {
+        {"/parallel/pipeline/degree", "conflict", std::to_string(a.layers) + " layers do not fill " + std::to_string(stages) + " stages"}};
   if (std::optional<Problem> problem = check_split(spec.tensor.degree, a)) return {*std::move(problem)};
   if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
     return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};

@@ -34,20 +34,21 @@ Part part_of(const TensorRequest& request, const CausalLm::Stage& stage, bool ti
 
 class PipelineStage {
  public:
-  PipelineStage(Device& device, const Spec& spec, const Architecture& architecture)
+  PipelineStage(Device& device, const Spec& spec, const Architecture& architecture, std::int64_t index)
       : device_(device),
         spec_(spec),
-        stage_(stage_of(spec.rank, spec.pipeline.degree, architecture.layers)),
+        stage_(stage_of(index, spec.pipeline.degree * spec.pipeline.virtual_stages, architecture.layers)),
         hidden_{spec.training.micro_batch, spec.training.sequence, architecture.hidden_size} {}
 
-  std::unique_ptr<CausalLm> make_model(const Architecture& architecture) {
+  // `previous`: another stage of this rank. Both have the same rotary module, whose buffers are made anew with each stage.
+  void make_model(const Architecture& architecture, PipelineStage* previous) {
     struct Made {
       Part part;
       TensorRequest request;
       Tensor tensor;
     };
     std::vector<Made> made;
-    auto model = std::make_unique<CausalLm>(architecture, spec_.training.weights, [&](const TensorRequest& request) {
+    model_ = std::make_unique<CausalLm>(architecture, spec_.training.weights, [&](const TensorRequest& request) {
       const Part part = part_of(request, stage_, architecture.tied_embeddings);
       if (part == Part::elsewhere) return Tensor();
       made.push_back({part, request, device_.unallocated(request.sizes, request.dtype)});
@@ -59,28 +60,44 @@ class PipelineStage {
       const OpScope op(device_, "parameter");
       each.tensor->storage->allocate();
       device_.set_category(each.tensor->storage->allocation, Category::weights);
-      if (each.part == Part::buffers) continue;
+      if (each.part == Part::buffers) {
+        if (previous) previous->buffers_[buffers_.size()]->storage = each.tensor->storage;
+        buffers_.push_back(each.tensor);
+        continue;
+      }
       require_grad(each.tensor);
       parameters_.push_back({each.request.name, each.tensor, each.request.unit});
     }
-    model_ = model.get();
-    return model;
   }
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   // _PipelineSchedule.step with return_outputs=False
-  void step(const Tensor& ids, const Tensor& labels) {
+  void begin(const Tensor& ids, const Tensor& labels) {
     ids_ = ids;
     labels_ = labels;
     make_receive_buffers();
+  }
+  void run_alone() {
     if (spec_.pipeline.schedule == PipelineSchedule::gpipe)
       run_gpipe();
     else
       run_1f1b();
+  }
+  void end() {
     losses_.clear();
     ids_.reset();
     labels_.reset();
+  }
+
+  // _PipelineScheduleRuntime: what a stage has sent it keeps no longer.
+  void run_forward(std::int64_t i) {
+    const Tensor output = forward(i);
+    if (stage_.heads) losses_.push_back(loss_of(output, i));
+  }
+  void run_backward(std::int64_t i) {
+    backward_one(i);
+    input_gradients_.clear();
   }
 
  private:
@@ -176,8 +193,9 @@ class PipelineStage {
   const Spec& spec_;
   CausalLm::Stage stage_;
   Dims hidden_;
-  const CausalLm* model_ = nullptr;
+  std::unique_ptr<CausalLm> model_;
   std::vector<NamedTensor> parameters_;
+  std::vector<Tensor> buffers_;
   std::vector<Tensor> inputs_, output_gradients_;  // received, one a microbatch
   Tensor ids_, labels_;
   std::map<std::int64_t, Running> running_;         // microbatches between their forward and their backward
@@ -185,14 +203,63 @@ class PipelineStage {
   std::vector<Tensor> losses_;
 };
 
+// The stages of one rank: one, or with the interleaved schedule several.
+class PipelineRank {
+ public:
+  PipelineRank(Device& device, const Spec& spec, const Architecture& architecture) : pipeline_(spec.pipeline), rank_(spec.rank) {
+    for (std::int64_t i = 0; i < pipeline_.virtual_stages; ++i) {
+      stages_.push_back(std::make_unique<PipelineStage>(device, spec, architecture, rank_ + i * pipeline_.degree));
+      stages_.back()->make_model(architecture, i > 0 ? stages_[static_cast<std::size_t>(i - 1)].get() : nullptr);
+    }
+  }
+
+  std::vector<NamedTensor> parameters() const {
+    std::vector<NamedTensor> all;
+    for (const auto& stage : stages_) all.insert(all.end(), stage->parameters().begin(), stage->parameters().end());
+    return all;
+  }
+
+  void step(const Tensor& ids, const Tensor& labels) {
+    for (const auto& stage : stages_) stage->begin(ids, labels);
+    if (stages_.size() == 1)
+      stages_.front()->run_alone();
+    else
+      run_interleaved();
+    for (const auto& stage : stages_) stage->end();
+  }
+
+ private:
+  // ScheduleInterleaved1F1B._calculate_single_rank_operations, _get_warmup_ops and _get_1f1b_rank_ops
+  void run_interleaved() {
+    const auto local = static_cast<std::int64_t>(stages_.size());
+    const std::int64_t rounds = std::max<std::int64_t>(1, pipeline_.microbatches / pipeline_.degree);
+    const std::int64_t a_round = pipeline_.microbatches / rounds, all = local * pipeline_.microbatches;
+    const std::int64_t warmup = std::min(all, (local - 1) * a_round + 2 * (pipeline_.degree - 1 - rank_));
+    std::vector<std::int64_t> forwards(stages_.size()), backwards(stages_.size());
+    for (std::int64_t op = 0; op < all + warmup; ++op) {
+      if (op < all) {
+        const auto stage = static_cast<std::size_t>(op / a_round % local);
+        stages_[stage]->run_forward(forwards[stage]++);
+      }
+      if (op >= warmup) {
+        const auto stage = static_cast<std::size_t>(local - 1 - (op - warmup) / a_round % local);
+        stages_[stage]->run_backward(backwards[stage]++);
+      }
+    }
+  }
+
+  PipelineParallel pipeline_;
+  std::int64_t rank_;
+  std::vector<std::unique_ptr<PipelineStage>> stages_;
+};
+
 }  // namespace
 
 Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank;
-  const auto stage = std::make_shared<PipelineStage>(device, spec, architecture);
-  rank.model = stage->make_model(architecture);
-  rank.optimized = stage->parameters();
-  rank.schedule = [stage](const Tensor& ids, const Tensor& labels) { stage->step(ids, labels); };
+  const auto stages = std::make_shared<PipelineRank>(device, spec, architecture);
+  rank.optimized = stages->parameters();
+  rank.schedule = [stages](const Tensor& ids, const Tensor& labels) { stages->step(ids, labels); };
   return rank;
 }
 

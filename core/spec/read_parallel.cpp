@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/json.h"
 #include "spec/sections.h"
 
@@ -173,21 +175,24 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
   ObjectReader reader(object, "/parallel/pipeline", problems);
   reader.integer("degree", pipeline.degree, 1, kMostSplits);
   int schedule = 0;
-  std::int64_t virtual_stages = 1;
   reader.choice("schedule", kSchedules, schedule);
   const bool interleaved = schedule == kInterleaved;
   if (!interleaved) pipeline.schedule = static_cast<PipelineSchedule>(schedule);
-  reader.integer("virtual", virtual_stages, 1, 1 << 10);
+  reader.integer("virtual", pipeline.virtual_stages, 1, 1 << 10);
   reader.integer("microbatches", pipeline.microbatches, 1, 1 << 16);
   reader.done();
   if (pipeline.degree == 1) return 1;
-  if (interleaved != (virtual_stages > 1)) {
+  if (interleaved != (pipeline.virtual_stages > 1)) {
     reader.problem("virtual", "conflict", "virtual > 1 goes with the schedule interleaved_1f1b, and only with it");
   }
   if (training.accumulation > 1) {
     problems.push_back({"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
   }
-  if (interleaved) reader.problem("schedule", "unsupported", "\"interleaved_1f1b\" is not supported yet. Supported: 1f1b, gpipe.");
+  // ScheduleInterleaved1F1B
+  const std::int64_t rounds = std::max<std::int64_t>(1, pipeline.microbatches / pipeline.degree);
+  if (interleaved && pipeline.microbatches % rounds != 0) {
+    reader.problem("microbatches", "conflict", "interleaved_1f1b needs a multiple of " + std::to_string(rounds) + " microbatches here");
+  }
   const auto unsupported = [&](const char* at, const char* what) {
     problems.push_back({at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
   };

@@ -59,7 +59,8 @@ enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe };
 struct PipelineParallel {
   std::int64_t degree = 1;  // ranks, a stage each
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  std::int64_t microbatches = 1;  // of training.micro_batch rows
+  std::int64_t microbatches = 1;    // of training.micro_batch rows
+  std::int64_t virtual_stages = 1;  // stages a rank; with more than one interleaved 1F1B
 };
 
 // What lives in the host's memory.

@@ -240,7 +240,6 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   for (const char* key : {"context", "expert"}) one(parallel({{key, {{"degree", 2}}}}), std::string("/parallel/") + key + "/degree");
   one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}}}}), "/parallel/tensor/plan");
   one(parallel({{"tensor", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/tensor/degree");
-  one(parallel({{"pipeline", {{"degree", 2}, {"schedule", "interleaved_1f1b"}, {"virtual", 2}}}}), "/parallel/pipeline/schedule");
   one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/pipeline/degree");
   one(parallel({{"data", {{"kind", "fsdp2"}, {"degree", 2}}}, {"offload", {{"activations", "cpu"}}}}), "/parallel/offload/activations");
   one(read(with("cluster", {{"gpu", "t4"}})), "/cluster/gpu");

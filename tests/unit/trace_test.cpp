@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Recorded, TraceTest,
                                          "qk_norm_many_ids", "ddp", "fsdp2", "fsdp2_checkpointed", "ddp_bucket_view_accumulated",
                                          "ddp_static_graph", "ddp_find_unused", "zero_redundancy", "hsdp", "fsdp2_offload", "zero1",
                                          "zero2", "zero2_offload", "pipeline_first_stage", "pipeline_last_stage", "pipeline_gpipe",
-                                         "tensor", "tensor_sequence_loss", "tensor_fsdp2", "fsdp1", "fsdp1_grad_op_checkpointed"),
+                                         "pipeline_interleaved_first", "pipeline_interleaved_last", "tensor", "tensor_sequence_loss",
+                                         "tensor_fsdp2", "fsdp1", "fsdp1_grad_op_checkpointed"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
