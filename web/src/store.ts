@@ -1,9 +1,10 @@
 import { batch, computed, effect, signal } from '@preact/signals';
+import { arrivalAnswers } from './arrival';
 import { arrival, type Choice, type JsonObject, type Model } from './choice/choice';
 import type { Settings } from './choice/fields';
 import { readLink, writeLink } from './choice/link';
 import { methods, whyNot, type Method } from './choice/methods';
-import { specOf } from './choice/spec';
+import { jobsOf } from './choice/spec';
 import type { Status } from './core/answer';
 import { Estimator, type Answer } from './core/estimator';
 import { presetConfig, PresetError } from './presets';
@@ -70,16 +71,18 @@ function startWorker(): Worker {
 
 const estimator = new Estimator<Method>(startWorker);
 
+/** The choice whose answers are on their way with the site, so that nothing is asked for it yet. */
+const arriving = signal<Choice | undefined>(undefined);
+
 /** Asks for every method anew; what was answered before is not asked again. */
 export function estimateAll(): void {
-  const { model, settings } = choice.peek();
-  const loaded = config.peek();
-  if (loaded.state === 'loading' || loaded.of !== model) return markStale(methods);
+  const wanted = choice.value;
+  const loaded = config.value;
+  if (loaded.state === 'loading' || loaded.of !== wanted.model || arriving.value === wanted) return markStale(methods);
   if (loaded.state === 'failed') return markStale([]);
-  const asked = methods.filter((method) => !whyNot(method, settings));
-  const jobs = asked.map((key) => ({ key, spec: JSON.stringify(specOf(choice.peek(), loaded.config, key)) }));
+  const jobs = jobsOf(wanted, loaded.config);
   batch(() => {
-    markStale(asked);
+    markStale(jobs.map(({ key }) => key));
     estimator.request(jobs, (method, answer) => {
       results.value = { ...results.peek(), [method]: { answer, stale: false } };
     });
@@ -112,9 +115,33 @@ async function openLink(): Promise<void> {
   });
 }
 
+/** The first answers come with the site; a change in the meantime does not wait for them. */
+async function arrive(answers: ReturnType<typeof arrivalAnswers>): Promise<void> {
+  arriving.value = choice.peek();
+  try {
+    estimator.learn(await answers);
+  } finally {
+    arriving.value = undefined;
+  }
+}
+
+const IDLE_AT_LAST_MS = 2000;
+
+/** After what is there now is painted, and nothing else is to do. */
+function whenIdle(work: () => void): void {
+  requestAnimationFrame(() =>
+    setTimeout(() => {
+      if ('requestIdleCallback' in window) requestIdleCallback(work, { timeout: IDLE_AT_LAST_MS });
+      else work();
+    }),
+  );
+}
+
 /** Sets the page in motion. `address`: whether the page's own address follows the choice. */
 export async function start({ address }: { address: boolean }): Promise<void> {
+  const answers = location.hash === '' ? arrivalAnswers() : undefined;
   await openLink();
+  if (answers) void arrive(answers);
   window.addEventListener('hashchange', () => void openLink());
 
   const model = computed(() => choice.value.model);
@@ -124,8 +151,10 @@ export async function start({ address }: { address: boolean }): Promise<void> {
       if (model.peek() === wanted) config.value = loaded;
     });
   });
+  effect(estimateAll);
+  // The core is large. Once there is something to read, it comes before it is needed.
   effect(() => {
-    if (choice.value && config.value) estimateAll();
+    if (best.value) whenIdle(() => estimator.warmUp());
   });
   effect(() => {
     const arrived = choice.value;

@@ -118,3 +118,31 @@ it('ends an estimate that nobody waits for, if it takes long', () => {
   worker(1).answer('B');
   expect(answers).toEqual(['b: B']);
 });
+
+it('asks no worker what it has learned', () => {
+  estimator.learn({ a: { ok: true, value: { name: 'A' } as unknown as Report }, b: { ok: false, problems: [] } });
+  ask('a', 'b');
+  expect(answers).toEqual(['a: A', 'b: problems']);
+  expect(workers).toHaveLength(0);
+  ask('a ');
+  expect(worker().asked.map(({ spec }) => spec)).toEqual(['a ']);
+});
+
+it('asks the worker that was started ahead', () => {
+  estimator.warmUp();
+  estimator.warmUp();
+  expect(worker().asked).toEqual([]);
+  ask('a');
+  worker().answer('A');
+  expect(answers).toEqual(['a: A']);
+  expect(workers).toHaveLength(1);
+});
+
+it('replaces a worker that failed before it was asked', () => {
+  estimator.warmUp();
+  worker().fail();
+  expect(worker().terminated).toBe(true);
+  ask('a');
+  worker(1).answer('A');
+  expect(answers).toEqual(['a: A']);
+});

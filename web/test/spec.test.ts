@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { arrival } from '../src/choice/choice';
 import type { Settings } from '../src/choice/fields';
 import { assumed, methods, whyNot } from '../src/choice/methods';
-import { specOf } from '../src/choice/spec';
+import { jobsOf, specOf } from '../src/choice/spec';
 
 const config = { model_type: 'llama' };
 const choose = (settings: Partial<Settings>) => ({ ...arrival(), settings: { ...arrival().settings, ...settings } });
@@ -28,6 +28,11 @@ describe('the spec that goes to the core', () => {
       cluster: { gpu: 'h100-sxm-80gb', gpus_per_node: 8, nodes: 1 },
       allocator: { expandable_segments: false },
     });
+  });
+
+  it('is asked for each method that makes sense', () => {
+    expect(jobsOf(arrival(), config)).toEqual(methods.map((key) => ({ key, spec: JSON.stringify(specOf(arrival(), config, key)) })));
+    expect(jobsOf(choose({ gpus: 1 }), config).map(({ key }) => key)).toEqual(['none']);
   });
 
   it('has one rank on one GPU', () => {

@@ -1,4 +1,4 @@
-import { defaultSettings, type Settings } from './fields';
+import { defaultSettings, type Settings } from './fields.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };

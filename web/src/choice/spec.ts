@@ -1,6 +1,11 @@
-import { modelName, type Choice, type Json, type JsonObject } from './choice';
-import { fsdpParamDtype, type Method } from './methods';
+import { modelName, type Choice, type Json, type JsonObject } from './choice.ts';
+import { fsdpParamDtype, methods, whyNot, type Method } from './methods.ts';
 import type { Settings } from './fields';
+
+/** What a choice asks the core: for each method that makes sense, the spec's text, which is also what its answer is known by. */
+export function jobsOf(choice: Choice, config: JsonObject): { key: Method; spec: string }[] {
+  return methods.filter((method) => !whyNot(method, choice.settings)).map((key) => ({ key, spec: JSON.stringify(specOf(choice, config, key)) }));
+}
 
 /** A choice, under one method, in the wire format (version 1), with the model's config inline: the core carries no presets. */
 export function specOf({ model, settings }: Choice, config: JsonObject, method: Method): JsonObject {

@@ -44,6 +44,16 @@ export class Estimator<Key> {
     this.#next();
   }
 
+  /** Answers that the core gave elsewhere, by the text of the spec. */
+  learn(envelopes: Record<string, Envelope>): void {
+    for (const [spec, envelope] of Object.entries(envelopes)) this.#remember(spec, answerOf(envelope));
+  }
+
+  /** Has a worker load the core before anything is asked of it. */
+  warmUp(): void {
+    this.#worker ??= this.#startWorker();
+  }
+
   #abandonRunning(): void {
     const abandoned = this.#running;
     if (!abandoned) return;
@@ -75,9 +85,9 @@ export class Estimator<Key> {
     worker.addEventListener('message', (event) => this.#receive(event.data));
     worker.addEventListener('error', (event) => {
       // A worker script that could not be loaded or read says so here, and answers nothing.
-      if (worker === this.#worker && this.#running) {
-        this.#receive({ id: this.#running.id, crash: event.message || 'the worker could not be started' });
-      }
+      if (worker !== this.#worker) return;
+      if (this.#running) this.#receive({ id: this.#running.id, crash: event.message || 'the worker could not be started' });
+      else this.#replaceWorker();
     });
     return worker;
   }
@@ -109,9 +119,12 @@ export class Estimator<Key> {
 function read(response: Response): Answer {
   if ('crash' in response) return { kind: 'crashed', message: response.crash };
   try {
-    const envelope = JSON.parse(response.envelope) as Envelope;
-    return envelope.ok ? { kind: 'report', report: envelope.value } : { kind: 'problems', problems: envelope.problems };
+    return answerOf(JSON.parse(response.envelope) as Envelope);
   } catch {
     return { kind: 'crashed', message: 'the core answered with something that is not JSON' };
   }
+}
+
+function answerOf(envelope: Envelope): Answer {
+  return envelope.ok ? { kind: 'report', report: envelope.value } : { kind: 'problems', problems: envelope.problems };
 }

@@ -10,12 +10,15 @@ export interface Request {
 /** `crash`: the core did not load or trapped. This worker's memory can then not be trusted any more. */
 export type Response = { id: number; envelope: string } | { id: number; crash: string };
 
-const core = createCore({ locateFile: () => new URL(binary, import.meta.url).href });
+const load = () => createCore({ locateFile: () => new URL(binary, import.meta.url).href });
 // Without a listener here a core that fails to load is reported as unhandled before the first request asks for it.
-core.catch(() => undefined);
+const early = load().catch(() => undefined);
+let core: ReturnType<typeof load> | undefined;
 
 async function respond({ id, spec }: Request): Promise<Response> {
   try {
+    // What could not be had while nobody asked for it may be there by now.
+    core ??= early.then((loaded) => loaded ?? load());
     return { id, envelope: (await core).estimate(spec) };
   } catch (error) {
     return { id, crash: error instanceof Error ? error.message : String(error) };
