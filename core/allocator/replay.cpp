@@ -25,14 +25,18 @@ class Player {
   }
 
  private:
-  // Peaks start anew, then counters are read, in that order, before event `event`.
+  // The cache is emptied, peaks start anew, counters are read before event `event`.
   void stop_at(std::size_t event) {
     for (;;) {
       const bool reset_is_due = reset_ < trace_.peak_resets.size() && trace_.peak_resets[reset_] <= event;
       const bool point_is_due = point_ < trace_.points.size() && trace_.points[point_].event <= event;
-      if (point_is_due && !(reset_is_due && reset_comes_first())) {
+      const bool flush_is_due = flush_ < trace_.cache_flushes.size() && trace_.cache_flushes[flush_] <= event;
+      if (point_is_due && !(reset_is_due && reset_comes_first()) && !(flush_is_due && flush_comes_first())) {
         result_.points.push_back(allocator_.counters());
         ++point_;
+      } else if (flush_is_due) {
+        allocator_.empty_cache();
+        ++flush_;
       } else if (reset_is_due) {
         allocator_.reset_peaks();
         ++reset_;
@@ -45,10 +49,13 @@ class Player {
   // A point and a reset after the same event: the point before it closes the step before ("loaded", then the reset of step 0).
   bool reset_comes_first() const { return trace_.peak_resets[reset_] < trace_.points[point_].event; }
 
+  bool flush_comes_first() const { return trace_.cache_flushes[flush_] < trace_.points[point_].event; }
+
   std::size_t next_stop(std::size_t event) const {
     std::size_t stop = trace_.events.size();
     if (point_ < trace_.points.size()) stop = std::min(stop, trace_.points[point_].event);
     if (reset_ < trace_.peak_resets.size()) stop = std::min(stop, trace_.peak_resets[reset_]);
+    if (flush_ < trace_.cache_flushes.size()) stop = std::min(stop, trace_.cache_flushes[flush_]);
     return std::max(stop, event);
   }
 
@@ -96,6 +103,7 @@ class Player {
   CachingAllocator allocator_;
   Replay result_;
   std::size_t point_ = 0, reset_ = 0;
+  std::size_t flush_ = 0;
 };
 
 }  // namespace

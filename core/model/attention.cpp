@@ -6,11 +6,6 @@
 
 namespace llmem {
 
-AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
-  const Tensor output = scaled_dot_product_attention(query, key, value);
-  return {contiguous(transpose(output, 1, 2)), {}};
-}
-
 namespace {
 
 Tensor repeat_kv(const Tensor& states, std::int64_t times) {
@@ -21,6 +16,15 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 }
 
 }  // namespace
+
+// A mask takes a kernel that knows nothing of fewer key heads (use_gqa_in_sdpa).
+AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+  const std::int64_t groups = mask ? query.size(1) / key.size(1) : 1;
+  const Tensor keys = repeat_kv(key, groups);
+  const Tensor values = repeat_kv(value, groups);
+  const Tensor output = scaled_dot_product_attention(query, keys, values, mask);
+  return {contiguous(transpose(output, 1, 2)), {}};
+}
 
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped) {
@@ -40,6 +44,18 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
   output = contiguous(transpose(output, 1, 2));
   return {output, weights};
 }
+
+namespace {
+
+QueryAndKey liger_rotary(const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
+  const auto [turned_query, turned_key] = liger_rope(query, key, angles.cos, angles.sin);
+  QueryAndKey turned;
+  turned.query = turned_query;
+  turned.key = turned_key;
+  return turned;
+}
+
+}  // namespace
 
 AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext& context) const {
   Device& device = input.device();
@@ -103,7 +119,9 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   const bool slides = of_layer(a.sliding);
   QueryAndKey turned;
   if (!of_layer(a.unturned)) {
-    turned = apply_rotary(a, query, key, slides && a.local_rotary ? context.sliding_position_embeddings : context.position_embeddings);
+    turned = this->liger_rope ? liger_rotary(query, key, context.position_embeddings)
+                              : apply_rotary(a, query, key,
+                                             slides && a.local_rotary ? context.sliding_position_embeddings : context.position_embeddings);
     query = std::move(turned.query);
     key = std::move(turned.key);
   }
@@ -114,7 +132,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
 
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   AttentionResult result = context.attention == Attention::sdpa
-                               ? sdpa_attention(query, key, value)
+                               ? sdpa_attention(query, key, value, mask)
                                : eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
   result.output = reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim});
   {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/modules.h"
+#include "model/linear.h"
 #include "model/norms.h"
 #include "model/rotary.h"
 #include "spec/spec.h"
@@ -20,7 +20,7 @@ struct AttentionResult {
   Tensor weights;  // eager only: [B, heads, S, S]
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
-AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value);
+AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);
 
@@ -30,6 +30,7 @@ struct AttentionBlock {
   int layer = 0;
   Linear q_proj, k_proj, v_proj, qkv_proj, o_proj;
   Norm q_norm, k_norm;
+  bool liger_rope = false;
 
   AttentionResult forward(const Tensor& hidden_states, const LayerContext& context) const;
 };

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "model/declaration.h"
-#include "model/masks.h"
+#include "model/losses.h"
 #include "tensor/autograd.h"
 #include "tensor/collectives.h"
 #include "tensor/ops.h"
@@ -26,11 +26,18 @@ class ModelTensors {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? Tensor() : found->second;
   }
-  Linear linear(const std::string& name) const { return {find(name + ".weight"), find(name + ".bias")}; }
+  Linear linear(const std::string& name) const {
+    Linear made{find(name + ".weight"), find(name + ".bias")};
+    if (made.weight) linears.push_back({name, made});
+    return made;
+  }
   Norm norm(const std::string& name, NormKind kind) const { return {true, kind, find(name + ".weight"), find(name + ".bias")}; }
 
  private:
   std::unordered_map<std::string, Tensor> by_name_;
+
+ public:
+  mutable std::vector<NamedLinear> linears;  // in the order in which they were asked for
 };
 
 // The module of a layer (or of attention, or of an MLP) that has this role: "model.layers.3" + ".self_attn".
@@ -97,8 +104,10 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   rotary_emb_ = rotary(a.local_rotary ? "full_attention_" : "");
   if (a.local_rotary) local_rotary_emb_ = rotary("sliding_attention_");
   const std::string head(a.names.head);
+  linears_ = tensors.linears;
   lm_head_ = tensors.linear(head);
   if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
+  linears_.push_back({"lm_head", lm_head_});
 }
 
 void CausalLm::split(const Split& split) {
@@ -148,8 +157,8 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   context.position_ids = options.position_ids ? options.position_ids : positions();
   context.attention = options.attention;
   const auto mask = [&](bool window) {
-    if (options.attention == Attention::sdpa) return sdpa_causal_mask(context.position_ids, rows);
-    return window ? eager_sliding_window_mask(context.position_ids, rows, dtype) : eager_causal_mask(context.position_ids, rows, dtype);
+    if (options.attention == Attention::sdpa) return sdpa_causal_mask(context.position_ids, rows, options.padding);
+    return eager_causal_mask(context.position_ids, rows, dtype, window, options.padding);
   };
   context.attention_mask = mask(a.sliding.empty() && a.sliding_window > 0);
   if (!a.sliding.empty()) context.sliding_attention_mask = mask(true);
@@ -161,6 +170,7 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   Device& device = ids.device();
   const ModuleScope scope(device, a.names.model);
   const Tensor inputs_embeds = embedded(ids);
+  if (options.inputs_require_grad && !inputs_embeds.requires_grad()) require_grad_of_activation(inputs_embeds);
   LayerContext context = context_of(inputs_embeds, options);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
   context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
@@ -169,23 +179,17 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   {
     const ModuleScope layers(device, a.names.layers);
     for (int i = 0; i < layer_count(); ++i) {
-      const auto run = [this, i, hidden, context, &hooks] { return run_layer(i, hidden, context, hooks); };
-      hidden = options.checkpointing ? checkpoint(device, run) : run();
+      const auto run = [this, i, context, &hooks](const Tensor& input) { return run_layer(i, input, context, hooks); };
+      switch (options.checkpointing) {
+        case Checkpointing::none: hidden = run(hidden); break;
+        case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
+        case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
+      }
     }
   }
   const ModuleScope last(device, a.names.norm, Category::norms);
   hidden = norm_.forward(hidden);
   return hidden;
-}
-
-Tensor causal_lm_loss(Tensor logits, Tensor labels, bool split) {
-  Device& device = logits.device();
-  logits = to(logits, Dtype::float32);
-  const std::int64_t rows = labels.size(0), sequence = labels.size(1);
-  labels = device.empty({rows, sequence + 1}, Dtype::int64);
-  const Tensor shifted = contiguous(narrow(labels, 1, 1, sequence));
-  const Tensor flat = view(logits, {rows * sequence, logits.size(-1)}), target = view(shifted, {rows * sequence});
-  return split ? split_cross_entropy(flat, target) : cross_entropy(flat, target);
 }
 
 Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const {
@@ -199,7 +203,7 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   for (int i = stage.first_layer; i < stage.end_layer; ++i) {
     const ModuleScope layers(device, architecture_->names.layers);
     const auto run = [this, i, hidden, context] { return run_layer(i, hidden, context, {}); };
-    hidden = options.checkpointing ? checkpoint(device, run) : run();
+    hidden = options.checkpointing != Checkpointing::none ? checkpoint(device, run) : run();
   }
   if (!stage.heads) return hidden;
   const auto normed = [&] {
@@ -211,7 +215,8 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   return lm_head_.forward(last);
 }
 
-Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
+Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
+                      Tensor* kept_logits) const {
   Device& device = ids.device();
   if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
@@ -220,15 +225,66 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
     const Tensor local = lm_head_.forward(lm_head_.gathered(hidden));
     return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
   };
-  Tensor logits = project();
+  Tensor logits, loss;  // the logits are part of the output, to which hooks come
+  switch (options.loss) {
+    case Loss::standard: {
+      logits = scaled(project());
+      if (kept_logits) *kept_logits = logits;
+      loss = causal_lm_loss(logits, labels, options.num_items, split_.loss);
+      break;
+    }
+    case Loss::liger_cross_entropy: {
+      logits = scaled(project());
+      loss = liger_causal_lm_loss(logits, labels);
+      break;
+    }
+    case Loss::liger_fused_linear: loss = liger_linear_loss(hidden, lm_head_.weight, labels); break;
+    case Loss::chunked: loss = chunked_loss(hidden, lm_head_.weight, labels, options.loss_chunk); break;
+    case Loss::trl_tiled: break;  // label_probabilities, and what the objective makes of them
+  }
+  return hooks.after ? hooks.after(-1, loss) : loss;
+}
+
+Tensor CausalLm::scaled(Tensor logits) const {
   if (architecture_->scaled_logits) logits = mul_scalar(logits);
   if (architecture_->softcapped_logits) {
     logits = mul_scalar(logits);
     logits = tanh_of(logits);
     logits = mul_scalar(logits);
   }
-  Tensor loss = causal_lm_loss(logits, labels, split_.loss);
-  return hooks.after ? hooks.after(-1, loss) : loss;
+  return logits;
+}
+
+Tensor CausalLm::logits(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const {
+  if (hooks.before) hooks.before(-1, ids);
+  const Tensor hidden = hidden_states(ids, options, hooks);
+  const ModuleScope scope(ids.device(), "lm_head", Category::logits_and_loss);
+  const Tensor logits = scaled(lm_head_.forward(hidden));
+  return hooks.after ? hooks.after(-1, logits) : logits;
+}
+
+Tensor CausalLm::label_probabilities(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
+  const Tensor hidden = hidden_states(ids, options, hooks);
+  const ModuleScope scope(ids.device(), "lm_head", Category::logits_and_loss);
+  return tiled_label_probabilities(hidden, lm_head_.weight, labels);
+}
+
+void CausalLm::enable_adapters(bool enabled) {
+  for (const NamedLinear& each : linears_) {
+    if (each.linear.parts->adapter) each.linear.parts->adapter->enabled = enabled;
+  }
+}
+
+void CausalLm::use_liger(const LigerKernels& kernels) {
+  for (DecoderLayer& layer : layers_) {
+    AttentionBlock& attention = layer.attention;
+    for (Norm* norm :
+         {&layer.before_attention, &layer.after_attention, &layer.before_mlp, &layer.after_mlp, &attention.q_norm, &attention.k_norm})
+      norm->liger = kernels.rms_norm;
+    attention.liger_rope = kernels.rope;
+    layer.mlp.liger = kernels.swiglu;
+  }
+  norm_.liger = kernels.rms_norm;
 }
 
 }  // namespace llmem

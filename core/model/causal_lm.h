@@ -8,6 +8,8 @@
 
 #include "model/architecture.h"
 #include "model/decoder_layer.h"
+#include "model/losses.h"
+#include "model/masks.h"
 #include "spec/spec.h"
 
 namespace llmem {
@@ -15,8 +17,18 @@ namespace llmem {
 // What the forward of a model is run with, as the recipe says.
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
-  bool checkpointing = false;  // of every decoder layer, non-reentrant
-  Tensor position_ids;         // [1, S]; none: the model makes them
+  Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer
+  bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
+  Loss loss = Loss::standard;
+  std::int64_t loss_chunk = 1024;
+  PaddingMask padding;
+  Tensor position_ids;  // [1, S]; none: the model makes them
+  Tensor num_items;     // what the loss's sum is divided by; none: the mean
+};
+
+struct NamedLinear {
+  std::string name;
+  Linear linear;
 };
 
 struct NamedTensor {
@@ -44,9 +56,6 @@ struct UnitHooks {
   std::function<Tensor(int unit, Tensor output)> after;
 };
 
-// transformers loss_utils.ForCausalLMLoss: logits [B, S, V], labels [B, S]. `split`: each rank has a part of the vocabulary.
-Tensor causal_lm_loss(Tensor logits, Tensor labels, bool split = false);
-
 // transformers LlamaForCausalLM and those of its kind.
 class CausalLm {
  public:
@@ -57,6 +66,11 @@ class CausalLm {
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
+  // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".
+  const std::vector<NamedLinear>& linears() const { return linears_; }
+  // peft's disable_adapter: forward without them.
+  void enable_adapters(bool enabled);
+  void use_liger(const LigerKernels& kernels);
 
   // Tensor parallelism: which of `ranks` this one is, and what else is split.
   struct Split {
@@ -74,13 +88,19 @@ class CausalLm {
   // There is no mask: the stage's layers are called one by one, with causal attention.
   Tensor run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const;
 
-  // ids and labels [B, S] int64. Returns the loss, a scalar.
-  Tensor loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const;
+  // ids and labels [B, S] int64. Returns the loss, a scalar. Where `logits` is given, they outlive the forward in it (the standard loss).
+  Tensor loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
+              Tensor* logits = nullptr) const;
+  // [B, S, V]
+  Tensor logits(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
+  // TRL's log-probabilities of the labels, [B, S - 1].
+  Tensor label_probabilities(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const;
 
  private:
   Tensor hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const;
 
+  Tensor scaled(Tensor logits) const;
   Tensor embedded(const Tensor& ids) const;
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
 
@@ -92,6 +112,7 @@ class CausalLm {
   RotaryEmbedding rotary_emb_, local_rotary_emb_;
   Linear lm_head_;
   Split split_;
+  std::vector<NamedLinear> linears_;
 };
 
 }  // namespace llmem

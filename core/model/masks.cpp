@@ -42,38 +42,69 @@ Tensor in_window_and_causal(Device& device, const Tensor& queries, const Dims& s
   return result;
 }
 
-// sdpa_mask without a shortcut: where key <= query (and in the window), [1, 1, S, S]
-Tensor boolean_causal_mask(Device& device, std::int64_t rows, std::int64_t sequence, bool window) {
+// fast_all: `mask.sum() == mask.numel()`
+void ask_for_padding(const Tensor& mask) {
+  Device& device = mask.device();
+  const Tensor count = device.empty({}, Dtype::int64);
+  device.scratch(Bytes{8} * mask.numel());
+  device.scratch(Bytes{1});
+}
+
+// sdpa_mask without a shortcut: where key <= query (and in the window), [1, 1, S, S], and where the key is no padding, [B, 1, S, S]
+Tensor boolean_causal_mask(Device& device, std::int64_t rows, std::int64_t sequence, bool window, const Tensor& padding) {
+  const auto booleans = [&](std::int64_t batch, std::int64_t queries) {
+    return device.empty({batch, 1, queries, sequence}, Dtype::boolean);
+  };
   const Tensor batch = device.empty({rows}, Dtype::int64), head = device.empty({1}, Dtype::int64);
   const auto offset_range = [&] { return add_scalar(device.empty({sequence}, Dtype::int64)); };
   const Tensor queries = offset_range();
   const Tensor keys = offset_range();
   const Dims sizes{1, 1, sequence, sequence};
-  return window ? in_window_and_causal(device, queries, sizes) : device.empty(sizes, Dtype::boolean);
+  const auto causal_mask = [&] { return window ? in_window_and_causal(device, queries, sizes) : device.empty(sizes, Dtype::boolean); };
+  if (!padding) return causal_mask();
+  Tensor mask;
+  {
+    const Tensor all = device.empty({}, Dtype::boolean);  // and_mask
+    const Tensor causal = causal_mask();
+    mask = booleans(1, sequence);
+  }
+  Tensor kept;
+  {
+    const auto index = [&] { return device.empty({rows, 1, 1, sequence}, Dtype::int64); };
+    const Tensor of_rows = index(), of_keys = index();
+    kept = booleans(rows, 1);
+  }
+  return booleans(rows, sequence);
 }
 
-Tensor eager_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype, bool window) {
-  ask_for_packed_sequences(position_ids, rows);
-  Device& device = position_ids.device();
-  const std::int64_t sequence = position_ids.size(-1);
-  const Tensor allowed = boolean_causal_mask(device, rows, sequence, window);
-  const Tensor zero = device.empty({}, dtype), lowest = device.empty({}, dtype);
-  return device.empty({rows, 1, sequence, sequence}, dtype);
-}
+Tensor as_booleans(const Tensor& mask) { return unary_no_grad(mask, "attention_mask", Dtype::boolean); }
 
 }  // namespace
 
-Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows) {
-  ask_for_packed_sequences(position_ids, rows);
-  return {};
+Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding) {
+  if (!padding.mask) {
+    ask_for_packed_sequences(position_ids, rows);
+    return {};
+  }
+  const Tensor kept = as_booleans(padding.mask);
+  ask_for_padding(kept);
+  if (!padding.padding) return {};
+  ask_for_padding(kept);
+  return boolean_causal_mask(position_ids.device(), rows, position_ids.size(-1), false, kept);
 }
 
-Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype) {
-  return eager_mask(position_ids, rows, dtype, false);
-}
-
-Tensor eager_sliding_window_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype) {
-  return eager_mask(position_ids, rows, dtype, true);
+Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype, bool window, const PaddingMask& padding) {
+  Tensor kept;
+  if (padding.mask) {
+    kept = as_booleans(padding.mask);
+  } else {
+    ask_for_packed_sequences(position_ids, rows);
+  }
+  Device& device = position_ids.device();
+  const std::int64_t sequence = position_ids.size(-1);
+  const Tensor allowed = boolean_causal_mask(device, rows, sequence, window, kept);
+  const Tensor zero = device.empty({}, dtype), lowest = device.empty({}, dtype);
+  return device.empty({rows, 1, sequence, sequence}, dtype);
 }
 
 }  // namespace llmem

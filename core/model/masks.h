@@ -6,9 +6,15 @@
 // transformers masking_utils. Position ids [1, S].
 namespace llmem {
 
-// None, or [B, 1, S, S].
-Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows);
-Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype);
-Tensor eager_sliding_window_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype);
+// The attention mask of a batch, as the tokenizer makes it: [B, S] of int64, or none; and whether it masks anything.
+struct PaddingMask {
+  Tensor mask;
+  bool padding = false;
+};
+
+// None where SDPA needs none, or [B, 1, S, S] of booleans.
+Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding);
+// [B, 1, S, S], to be added. `window`: the config has a sliding window.
+Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype, bool window, const PaddingMask& padding);
 
 }  // namespace llmem

@@ -27,7 +27,10 @@ Tensor Mlp::forward(const Tensor& input) const {
     up_states = mul(up_states, activated);
     return named('d', down, up_states);
   }
-  if (gate.weight) {
+  if (liger) {
+    const Tensor gate_states = named('g', gate, x);
+    product = liger_swiglu(gate_states, named('u', up, x));
+  } else if (gate.weight) {
     const Tensor activated = activate(a.activation, named('g', gate, x));
     const Tensor up_states = named('u', up, x);
     product = mul(activated, up_states);

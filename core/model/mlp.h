@@ -1,7 +1,7 @@
 #pragma once
 
 #include "model/architecture.h"
-#include "model/modules.h"
+#include "model/linear.h"
 
 namespace llmem {
 
@@ -9,6 +9,7 @@ namespace llmem {
 struct Mlp {
   const Architecture* architecture = nullptr;
   Linear gate, up, gate_up, down;
+  bool liger = false;
 
   Tensor forward(const Tensor& x) const;
 };

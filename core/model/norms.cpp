@@ -78,6 +78,7 @@ Tensor layer_one_plus(const Tensor& input, const Tensor& weight, const Tensor& b
 }  // namespace
 
 Tensor Norm::forward(const Tensor& hidden_states) const {
+  if (liger && kind == NormKind::rms) return liger_rms_norm(hidden_states, weight);
   switch (kind) {
     case NormKind::rms: return RmsNorm{weight, on_dtensors}.forward(hidden_states);
     case NormKind::rms_float: return rms_float(hidden_states, weight);

@@ -19,6 +19,7 @@ struct Norm {
   NormKind kind = NormKind::rms;
   Tensor weight, bias;
   bool on_dtensors = false;  // under sequence parallelism
+  bool liger = false;
 
   Tensor forward(const Tensor& hidden_states) const;
 };

@@ -164,7 +164,9 @@ class PipelineStage {
   // _PipelineStageBase.forward_one_chunk
   Tensor forward(std::int64_t i) {
     const Tensor input = stage_.embeds ? rows_of(ids_, i) : inputs_[static_cast<std::size_t>(i)];
-    const ForwardOptions options{spec_.training.attention, spec_.training.checkpointing == Checkpointing::full, {}};
+    ForwardOptions options;
+    options.attention = spec_.training.attention;
+    options.checkpointing = spec_.training.checkpointing;
     Tensor output = model_->run_stage(stage_, input, options);
     running_[i] = {output, input};
     return output;

@@ -1,23 +1,56 @@
 #include "plan/rank.h"
 
+#include "plan/adapt.h"
 #include "tensor/autograd.h"
 
 namespace llmem {
 
-Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
-  Rank rank;
-  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
+namespace {
+
+// peft on a model that is made: its preparation, Liger's kernels, adapters.
+void adapt(Device& device, const Training& training, Rank& rank) {
+  // TRL's trainer does not prepare.
+  if (training.base_quantization && training.prepare_kbit && training.loop != Loop::sft_trainer)
+    prepare_for_training(device, rank.model->parameters());
+  rank.model->use_liger(training.liger);
+  if (training.method == Method::lora) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
+}
+
+std::unique_ptr<CausalLm> frozen_copy(Device& device, const Spec& spec, const Architecture& architecture) {
+  const ModuleScope reference(device, "reference");
+  return std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
     const ModuleScope scope(device, module_of(request.name));
     const OpScope op(device, "parameter");
     const Tensor made = device.empty(request.sizes, request.dtype);
     device.set_category(made->storage->allocation, Category::weights);
-    if (request.kind == TensorRequest::parameter)
-      require_grad(made);
-    else
+    return made;
+  });
+}
+
+}  // namespace
+
+Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
+  const Training& training = spec.training;
+  std::vector<Tensor> all;
+  Rank rank;
+  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
+    const ModuleScope scope(device, module_of(request.name));
+    const OpScope op(device, "parameter");
+    const Tensor made = device.unallocated(request.sizes, request.dtype);
+    if (!training.base_quantization) made->storage->allocate();
+    device.set_category(made->storage->allocation, Category::weights);
+    all.push_back(made);
+    if (request.kind != TensorRequest::parameter)
       rank.buffers.push_back(made);
+    else if (training.method == Method::full)
+      require_grad(made);
     return made;
   });
   rank.optimized = rank.model->parameters();
+  if (training.base_quantization)
+    load_quantized(device, *rank.model, *training.base_quantization, training.weights, architecture.tied_embeddings, all);
+  adapt(device, training, rank);
+  if (training.objective == Objective::dpo && training.method == Method::full) rank.reference = frozen_copy(device, spec, architecture);
   return rank;
 }
 

@@ -19,8 +19,9 @@ struct UpdateGroup {
 
 struct Rank {
   std::unique_ptr<CausalLm> model;
-  std::vector<Tensor> buffers;         // of the model, in order
-  std::vector<NamedTensor> optimized;  // what has gradients to clip and update, in order: whole parameters, or this rank's shards
+  std::unique_ptr<CausalLm> reference;  // DPO's second, frozen model; none: the policy without its adapters
+  std::vector<Tensor> buffers;          // of the model, in order
+  std::vector<NamedTensor> optimized;   // what has gradients to clip and update, in order: whole parameters, or this rank's shards
   std::optional<std::vector<NamedTensor>> updated;  // what this rank's optimizer updates, in its order; none: all of these
   std::vector<UpdateGroup> update_groups;           // none: one of all these
   std::function<void()> clip;                       // in place of clip_grad_norm_ over all these

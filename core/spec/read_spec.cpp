@@ -174,6 +174,23 @@ void read_software(const Json* object, Problems& problems) {
   reader.done();
 }
 
+// What is played on one GPU only, so far.
+void check_parallel(const Spec& spec, Problems& problems) {
+  if (spec.data.kind == DataKind::none) return;
+  const Training& training = spec.training;
+  const auto refuse = [&](std::string at, std::string what) {
+    problems.push_back({"/training/" + at, "unsupported", what + " is not supported with data parallelism yet. Supported: on one GPU."});
+  };
+  if (training.method == Method::lora) refuse("method", "lora");
+  if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
+  if (training.objective == Objective::dpo) refuse("objective", "dpo");
+  if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || training.loss == Loss::liger_fused_linear)
+    refuse("loss", "a loss that takes the head over");
+  if (training.grad_scaler) refuse("grad_scaler", "a gradient scaler");
+  if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "full_reentrant");
+  if (training.optimizer.name > OptimizerName::sgd) refuse("optimizer/name", "this optimizer");
+}
+
 }  // namespace
 
 Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets) {
@@ -196,6 +213,7 @@ Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets) {
   spec.tensor = parallel.tensor;
   spec.pipeline = parallel.pipeline;
   spec.offload = parallel.offload;
+  check_parallel(spec, problems);
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);

@@ -9,121 +9,159 @@ using Json = nlohmann::json;
 constexpr std::int64_t kMostRows = 1 << 20;
 constexpr std::int64_t kLongestSequence = 1 << 24;  // 16.8 M tokens; the longest context on offer is 10 M
 
-constexpr Choice kMethods[] = {{"full", 0}, {"lora", kNotYet}};
-constexpr Choice kObjectives[] = {{"sft", 0}, {"dpo", kNotYet}};
-constexpr Choice kMasks[] = {{"none", 0}, {"padded", kNotYet}};
-constexpr Choice kLosses[] = {
-    {"standard", 0}, {"chunked", kNotYet}, {"liger_fused_linear", kNotYet}, {"liger_cross_entropy", kNotYet}, {"trl_tiled", kNotYet}};
-constexpr Choice kLoops[] = {{"plain", 0}, {"trainer", kNotYet}, {"sft_trainer", kNotYet}};
-constexpr Choice kAttentions[] = {{"sdpa", static_cast<int>(Attention::sdpa)},
-                                  {"eager", static_cast<int>(Attention::eager)},
-                                  {"flash_attention_2", kNotYet},
-                                  {"flex", kNotYet}};
-constexpr Choice kCheckpointings[] = {{"none", static_cast<int>(Checkpointing::none)},
-                                      {"full", static_cast<int>(Checkpointing::full)},
-                                      {"full_reentrant", kNotYet},
+template <class E>
+constexpr Choice choice(std::string_view name, E value) {
+  return {name, static_cast<int>(value)};
+}
+
+constexpr Choice kMethods[] = {choice("full", Method::full), choice("lora", Method::lora)};
+constexpr Choice kObjectives[] = {choice("sft", Objective::sft), choice("dpo", Objective::dpo)};
+constexpr Choice kMasks[] = {choice("none", Mask::none), choice("padded", Mask::padded)};
+constexpr Choice kLosses[] = {choice("standard", Loss::standard), choice("chunked", Loss::chunked),
+                              choice("liger_fused_linear", Loss::liger_fused_linear),
+                              choice("liger_cross_entropy", Loss::liger_cross_entropy), choice("trl_tiled", Loss::trl_tiled)};
+constexpr Choice kLoops[] = {choice("plain", Loop::plain), choice("trainer", Loop::trainer), {"sft_trainer", kNotYet}};
+constexpr Choice kAttentions[] = {
+    choice("sdpa", Attention::sdpa), choice("eager", Attention::eager), {"flash_attention_2", kNotYet}, {"flex", kNotYet}};
+constexpr Choice kCheckpointings[] = {choice("none", Checkpointing::none),
+                                      choice("full", Checkpointing::full),
+                                      choice("full_reentrant", Checkpointing::full_reentrant),
                                       {"selective", kNotYet}};
-constexpr Choice kImplementations[] = {{"foreach", static_cast<int>(OptimizerImplementation::foreach)},
-                                       {"fused", static_cast<int>(OptimizerImplementation::fused)},
-                                       {"loop", static_cast<int>(OptimizerImplementation::loop)}};
-constexpr Choice kOptimizers[] = {{"adamw", 0},
-                                  {"adam", kNotYet},
-                                  {"sgd", kNotYet},
-                                  {"adafactor", kNotYet},
-                                  {"rmsprop", kNotYet},
-                                  {"adagrad", kNotYet},
-                                  {"nadam", kNotYet},
-                                  {"adamax", kNotYet},
-                                  {"radam", kNotYet},
-                                  {"muon", kNotYet},
-                                  {"adafactor_hf", kNotYet},
-                                  {"lion", kNotYet},
-                                  {"schedule_free_adamw", kNotYet},
-                                  {"adamw_8bit", kNotYet},
-                                  {"paged_adamw", kNotYet},
-                                  {"paged_adamw_8bit", kNotYet},
-                                  {"adamw_bnb", kNotYet},
-                                  {"lion_8bit", kNotYet},
-                                  {"lion_bnb", kNotYet},
-                                  {"paged_lion", kNotYet},
-                                  {"paged_lion_8bit", kNotYet},
-                                  {"ademamix", kNotYet},
-                                  {"ademamix_8bit", kNotYet},
-                                  {"sgd_8bit", kNotYet},
+constexpr Choice kImplementations[] = {choice("foreach", OptimizerImplementation::foreach), choice("fused", OptimizerImplementation::fused),
+                                       choice("loop", OptimizerImplementation::loop)};
+constexpr Choice kOptimizers[] = {choice("adamw", OptimizerName::adamw),
+                                  choice("adam", OptimizerName::adam),
+                                  choice("sgd", OptimizerName::sgd),
+                                  choice("adafactor", OptimizerName::adafactor),
+                                  choice("rmsprop", OptimizerName::rmsprop),
+                                  choice("adagrad", OptimizerName::adagrad),
+                                  choice("nadam", OptimizerName::nadam),
+                                  choice("adamax", OptimizerName::adamax),
+                                  choice("radam", OptimizerName::radam),
+                                  choice("muon", OptimizerName::muon),
+                                  choice("adafactor_hf", OptimizerName::adafactor_hf),
+                                  choice("lion", OptimizerName::lion),
+                                  choice("schedule_free_adamw", OptimizerName::schedule_free_adamw),
+                                  choice("adamw_8bit", OptimizerName::adamw_8bit),
+                                  choice("paged_adamw", OptimizerName::paged_adamw),
+                                  choice("paged_adamw_8bit", OptimizerName::paged_adamw_8bit),
+                                  choice("adamw_bnb", OptimizerName::adamw_bnb),
+                                  choice("lion_8bit", OptimizerName::lion_8bit),
+                                  choice("lion_bnb", OptimizerName::lion_bnb),
+                                  choice("paged_lion", OptimizerName::paged_lion),
+                                  choice("paged_lion_8bit", OptimizerName::paged_lion_8bit),
+                                  choice("ademamix", OptimizerName::ademamix),
+                                  choice("ademamix_8bit", OptimizerName::ademamix_8bit),
                                   {"rmsprop_8bit", kNotYet},
+                                  {"sgd_8bit", kNotYet},
                                   {"adamw_8bit_torchao", kNotYet},
                                   {"adamw_4bit_torchao", kNotYet},
                                   {"adamw_fp8_torchao", kNotYet},
                                   {"adamw_torchao", kNotYet}};
 
-void read_strings(ObjectReader& from, std::string_view key, std::string_view expected) {
+// Reads one of the choices into `out`, unless it is one that this build cannot answer.
+template <class E>
+bool read_choice(ObjectReader& from, std::string_view key, std::span<const Choice> choices, E& out) {
+  int value = static_cast<int>(out);
+  if (!from.choice(key, choices, value) || value == kNotYet) return false;
+  out = static_cast<E>(value);
+  return true;
+}
+
+void read_strings(ObjectReader& from, std::string_view key, std::string_view expected, std::vector<std::string>& out) {
   const Json* value = from.find(key);
   if (!value) return;
   bool sound = value->is_array();
   if (sound) {
     for (const Json& element : *value) sound = sound && element.is_string();
   }
-  if (!sound) from.problem(key, "type", "must be " + std::string(expected) + ", not " + quoted(*value));
+  if (!sound) return from.problem(key, "type", "must be " + std::string(expected) + ", not " + quoted(*value));
+  out.clear();
+  for (const Json& element : *value) out.push_back(element.get<std::string>());
 }
 
-void read_adapter(const Json* object, Problems& problems) {
+// A number of which only matters whether there is any.
+bool positive(ObjectReader& from, std::string_view key, double most) {
+  double number = 0.0;
+  return from.number(key, number, 0.0, most) && number > 0.0;
+}
+
+void read_adapter(const Json* object, AdapterOptions& adapter, Problems& problems) {
   ObjectReader reader(object, "/training/adapter", problems);
-  std::int64_t rank = 16;
-  double dropout = 0.0;
-  bool flag = false;
-  reader.integer("rank", rank, 1, 1 << 16);
+  reader.integer("rank", adapter.rank, 1, 1 << 16);
   if (const Json* targets = reader.find("targets"); targets && targets->is_string()) {
-    static constexpr Choice kTargets[] = {{"all-linear", 0}};
+    static constexpr Choice kTargets[] = {{"all-linear", 1}};
     int all = 0;
-    reader.choice("targets", kTargets, all);
+    adapter.all_linear = reader.choice("targets", kTargets, all);
   } else {
-    read_strings(reader, "targets", "\"all-linear\" or a list of module names");
+    read_strings(reader, "targets", "\"all-linear\" or a list of module names", adapter.targets);
   }
-  reader.number("dropout", dropout, 0.0, 1.0);
-  reader.boolean("dora", flag);
-  read_strings(reader, "modules_to_save", "a list of module names");
-  reader.boolean("upcast", flag);
+  reader.number("dropout", adapter.dropout, 0.0, 1.0);
+  reader.boolean("dora", adapter.dora);
+  read_strings(reader, "modules_to_save", "a list of module names", adapter.modules_to_save);
+  if (!adapter.modules_to_save.empty()) reader.problem("modules_to_save", "unsupported", "is not supported yet. Supported: none.");
+  reader.boolean("upcast", adapter.upcast);
   reader.done();
 }
 
-// Whether a quantised base is asked for.
-bool read_base_quantization(ObjectReader& training, Problems& problems) {
+void read_base_quantization(ObjectReader& training, std::optional<BaseQuantization>& quantization, Problems& problems) {
   const Json* object = training.object("base_quantization");
-  if (!object) return false;
-  training.problem("base_quantization", "unsupported", "a quantised base is not supported yet. Supported: null.");
-  static constexpr Choice kTypes[] = {{"nf4", 0}, {"fp4", 0}};
+  if (!object) return;
+  BaseQuantization& base = quantization.emplace();
+  static constexpr Choice kTypes[] = {{"nf4", 0}, {"fp4", 0}};  // the same bytes under another table
   ObjectReader reader(object, training.at("base_quantization"), problems);
   std::int64_t bits = 4;
   if (!reader.given("bits")) reader.problem("bits", "missing", "must be 4 or 8");
   if (reader.integer("bits", bits, 4, 8) && bits != 4 && bits != 8) reader.problem("bits", "range", "must be 4 or 8, not " + quoted(bits));
+  base.bits = static_cast<int>(bits);
   int type = 0;
-  bool flag = false;
-  double threshold = 6.0;
-  std::optional<Dtype> compute;
   reader.choice("type", kTypes, type);
-  reader.boolean("double_quant", flag);
+  reader.boolean("double_quant", base.double_quant);
+  std::optional<Dtype> compute = base.compute_dtype;
   read_dtype(reader, "compute_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, compute);
-  read_strings(reader, "skip", "a list of module names");
-  reader.number("threshold", threshold, 0.0, kUnlimited);
+  base.compute_dtype = *compute;
+  read_strings(reader, "skip", "a list of module names", base.skip);
+  reader.number("threshold", base.threshold, 0.0, kUnlimited);
   reader.done();
-  return true;
 }
 
-void read_optimizer(const Json* object, OptimizerImplementation& implementation, Problems& problems) {
+// torch.optim: which optimizers have a fused kernel, and which take the options of the row.
+bool has_fused(OptimizerName name) {
+  return name == OptimizerName::adamw || name == OptimizerName::adam || name == OptimizerName::sgd || name == OptimizerName::adagrad;
+}
+
+void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& problems) {
   ObjectReader reader(object, "/training/optimizer", problems);
-  int name = 0, kind = static_cast<int>(implementation);
-  reader.choice("name", kOptimizers, name);
-  if (reader.choice("implementation", kImplementations, kind)) implementation = static_cast<OptimizerImplementation>(kind);
-  if (name == kNotYet) return;  // the other keys are that optimizer's
-  double number = 0.0;
-  for (std::string_view key : {"lr", "weight_decay", "eps"}) reader.number(key, number, 0.0, kUnlimited);
-  if (const Json* betas = reader.find("betas")) {
-    if (!betas->is_array() || betas->size() != 2 || !(*betas)[0].is_number() || !(*betas)[1].is_number()) {
-      reader.problem("betas", "type", "must be a list of two numbers, not " + quoted(*betas));
-    }
+  int kind = static_cast<int>(optimizer.name);
+  reader.choice("name", kOptimizers, kind);
+  if (kind != kNotYet) optimizer.name = static_cast<OptimizerName>(kind);
+  const OptimizerName name = optimizer.name;
+  if (name == OptimizerName::adafactor) optimizer.implementation = OptimizerImplementation::loop;  // torch's own choice
+  const bool chosen = read_choice(reader, "implementation", kImplementations, optimizer.implementation);
+  if (kind == kNotYet) return;  // the other keys are that optimizer's
+  if (chosen && optimizer.implementation == OptimizerImplementation::fused && name <= OptimizerName::radam && !has_fused(name)) {
+    reader.problem("implementation", "conflict", "torch.optim has a fused kernel for adamw, adam, sgd and adagrad only");
   }
-  for (std::string_view key : {"amsgrad", "maximize", "capturable", "differentiable"})
-    reader.only(key, false);  // each makes tensors of its own
+  if (name == OptimizerName::adafactor && optimizer.implementation != OptimizerImplementation::loop) {
+    reader.problem("implementation", "unsupported", "adafactor is supported as torch runs it unasked: loop.");
+  }
+  double number = 0.0;
+  reader.number("lr", number, 0.0, kUnlimited);
+  for (std::string_view key : {"betas", "eps"}) {
+    const Json* value = reader.find(key);
+    if (!value || value->is_number()) continue;
+    bool sound = value->is_array() && (value->size() == 2 || value->size() == 3);
+    if (sound) {
+      for (const Json& element : *value) sound = sound && element.is_number();
+    }
+    if (!sound) reader.problem(key, "type", "must be a list of two numbers, not " + quoted(*value));
+  }
+  optimizer.weight_decay = positive(reader, "weight_decay", kUnlimited);
+  if (name == OptimizerName::sgd || name == OptimizerName::rmsprop) optimizer.momentum = positive(reader, "momentum", kUnlimited);
+  if (name == OptimizerName::sgd) reader.boolean("nesterov", optimizer.nesterov);
+  if (name == OptimizerName::rmsprop) reader.boolean("centered", optimizer.centered);
+  if (name == OptimizerName::adamw || name == OptimizerName::adam) reader.boolean("amsgrad", optimizer.amsgrad);
+  for (std::string_view key : {"maximize", "capturable", "differentiable"}) reader.only(key, false);  // each makes tensors of its own
   reader.done();
 }
 
@@ -135,34 +173,41 @@ void read_checkpointing(ObjectReader& training, Checkpointing& checkpointing, Pr
     if (!reader.given("every")) reader.problem("every", "missing", "{\"every\": n} checkpoints each n-th layer");
     reader.integer("every", every, 1, 1 << 16);
     reader.done();
-    training.problem("checkpointing", "unsupported", "{\"every\": n} is not supported yet. Supported: none, full.");
+    training.problem("checkpointing", "unsupported", "{\"every\": n} is not supported yet. Supported: none, full, full_reentrant.");
     return;
   }
-  int kind = static_cast<int>(checkpointing);
-  if (training.choice("checkpointing", kCheckpointings, kind) && kind != kNotYet) checkpointing = static_cast<Checkpointing>(kind);
+  read_choice(training, "checkpointing", kCheckpointings, checkpointing);
 }
 
-void read_kernels(const Json* object, Problems& problems) {
-  ObjectReader kernels(object, "/training/kernels", problems);
-  if (const Json* liger = kernels.object("liger")) {
-    ObjectReader reader(liger, kernels.at("liger"), problems);
-    for (const auto& [flag, value] : liger->items()) reader.only(flag, false);  // the flags are Liger's own, by model family
+void read_kernels(const Json* object, LigerKernels& kernels, Problems& problems) {
+  ObjectReader reader(object, "/training/kernels", problems);
+  if (const Json* flags = reader.object("liger")) {
+    ObjectReader liger(flags, reader.at("liger"), problems);
+    liger.boolean("rms_norm", kernels.rms_norm);
+    liger.boolean("rope", kernels.rope);
+    liger.boolean("swiglu", kernels.swiglu);
+    for (const auto& [flag, value] : flags->items()) {
+      if (flag != "rms_norm" && flag != "rope" && flag != "swiglu") liger.only(flag, false);  // the flags are Liger's own, by model family
+    }
   }
-  kernels.done();
+  reader.done();
 }
 
-void read_evaluation(ObjectReader& training, Problems& problems) {
+void read_evaluation(ObjectReader& training, std::optional<Evaluation>& evaluation, Problems& problems) {
   const Json* object = training.object("evaluation");
   if (!object) return;
   training.problem("evaluation", "unsupported", "evaluation is not supported yet. Supported: null.");
-  static constexpr Choice kPreprocess[] = {{"argmax", 0}};
+  Evaluation& out = evaluation.emplace();
+  static constexpr Choice kPreprocess[] = {{"argmax", 1}};
   ObjectReader reader(object, training.at("evaluation"), problems);
-  std::int64_t count = 0;
-  bool metrics = false;
+  reader.integer("batches", out.batches, 1, kMostRows);
+  reader.integer("batch", out.batch, 1, kMostRows);
+  std::int64_t steps = 0;
+  out.accumulation_steps = reader.integer("accumulation_steps", steps, 1, kMostRows);
+  if (steps > 1) reader.problem("accumulation_steps", "unsupported", "more than 1 is not supported yet. Supported: null, 1.");
+  reader.boolean("compute_metrics", out.compute_metrics);
   int preprocess = 0;
-  for (std::string_view key : {"batches", "batch", "accumulation_steps"}) reader.integer(key, count, 1, kMostRows);
-  reader.boolean("compute_metrics", metrics);
-  reader.choice("preprocess", kPreprocess, preprocess);
+  out.preprocess_argmax = reader.choice("preprocess", kPreprocess, preprocess);
   reader.done();
 }
 
@@ -198,53 +243,53 @@ void read_dtype(ObjectReader& from, std::string_view key, std::initializer_list<
 
 void read_training(const Json* object, Training& training, Problems& problems) {
   ObjectReader reader(object, "/training", problems);
-  int method = 0, objective = 0, ignored = 0;
-  bool flag = false;
-  double number = 0.0;
 
-  reader.choice("method", kMethods, method);
-  reader.choice("objective", kObjectives, objective);
-  read_adapter(reader.object("adapter"), problems);
-  if (read_base_quantization(reader, problems) && method != kNotYet) {
+  read_choice(reader, "method", kMethods, training.method);
+  read_choice(reader, "objective", kObjectives, training.objective);
+  read_adapter(reader.object("adapter"), training.adapter, problems);
+  read_base_quantization(reader, training.base_quantization, problems);
+  if (training.base_quantization && training.method != Method::lora) {
     reader.problem("base_quantization", "conflict", "a quantised base cannot be trained: method must be lora");
   }
-  reader.boolean("prepare_kbit", flag);
+  reader.boolean("prepare_kbit", training.prepare_kbit);
 
   std::optional<Dtype> weights = training.weights;
-  read_dtype(reader, "weights", {Dtype::float32, Dtype::bfloat16}, false, weights);
+  read_dtype(reader, "weights", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, weights);
   training.weights = *weights;
-  read_dtype(reader, "autocast", {Dtype::bfloat16}, true, training.autocast);
-  if (training.autocast && training.weights != Dtype::float32) {
-    reader.problem(
-        "autocast", "unsupported",
-        "autocast over " + std::string(name_of(training.weights)) + " weights is not supported yet. Supported: over float32 weights.");
-  }
-  reader.only("grad_scaler", false);
+  read_dtype(reader, "autocast", {Dtype::bfloat16, Dtype::float16}, true, training.autocast);
+  reader.boolean("grad_scaler", training.grad_scaler);
   read_optimizer(reader.object("optimizer"), training.optimizer, problems);
 
   reader.integer("micro_batch", training.micro_batch, 1, kMostRows);
   reader.integer("sequence", training.sequence, 1, kLongestSequence);
   check_tokens(reader, training);
-  if (objective == kNotYet && training.micro_batch % 2 != 0 && reader.given("micro_batch")) {
+  if (training.objective == Objective::dpo && training.micro_batch % 2 != 0 && reader.given("micro_batch")) {
     reader.problem("micro_batch", "conflict", "dpo's micro_batch counts rows [chosen; rejected]: it must be even");
   }
   reader.integer("accumulation", training.accumulation, 1, 1 << 16);
-  reader.choice("mask", kMasks, ignored);
+  read_choice(reader, "mask", kMasks, training.mask);
   read_checkpointing(reader, training.checkpointing, problems);
-  int attention = static_cast<int>(training.attention);
-  if (reader.choice("attention", kAttentions, attention) && attention != kNotYet) training.attention = static_cast<Attention>(attention);
+  read_choice(reader, "attention", kAttentions, training.attention);
 
-  std::int64_t count = 0;
-  reader.choice("loss", kLosses, ignored);
-  reader.integer("loss_chunk", count, 1, kLongestSequence);
-  read_kernels(reader.object("kernels"), problems);
-  reader.only("keep_loss", false);
+  read_choice(reader, "loss", kLosses, training.loss);
+  if (training.loss == Loss::liger_fused_linear && training.autocast && *training.autocast != training.weights) {
+    reader.problem("loss", "unsupported", "liger_fused_linear is not supported under an autocast to another dtype than the weights' yet.");
+  }
+  reader.integer("loss_chunk", training.loss_chunk, 1, kLongestSequence);
+  read_kernels(reader.object("kernels"), training.liger, problems);
+  reader.boolean("keep_loss", training.keep_loss);
+  double number = 0.0;
   if (reader.number("max_grad_norm", number, 0.0, kUnlimited) && number > 0.0) training.max_grad_norm = number;  // 0: not clipped
 
-  reader.choice("loop", kLoops, ignored);
-  read_evaluation(reader, problems);
-  reader.only("label_smoothing", 0.0, 0.0, 1.0);
-  reader.number("weight_decay", number, 0.0, kUnlimited);
+  read_choice(reader, "loop", kLoops, training.loop);
+  read_evaluation(reader, training.evaluation, problems);
+  training.label_smoothing = positive(reader, "label_smoothing", 1.0);
+  if (training.loop == Loop::plain && training.label_smoothing)
+    reader.problem("label_smoothing", "conflict", "the plain loop has none: give loop trainer");
+  if (training.loop != Loop::plain && training.loss != Loss::standard)
+    reader.problem("loss", "unsupported", "a loop of Transformers is supported with the standard loss only.");
+  training.weight_decay = positive(reader, "weight_decay", kUnlimited);
+  std::int64_t count = 0;
   reader.integer("logging_steps", count, 1, INT64_MAX);
   reader.done();
 }

@@ -14,19 +14,107 @@
 namespace llmem {
 
 enum class Attention : std::uint8_t { sdpa, eager };
-enum class Checkpointing : std::uint8_t { none, full };
-enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
+enum class Checkpointing : std::uint8_t { none, full, full_reentrant };
+enum class Method : std::uint8_t { full, lora };
+enum class Objective : std::uint8_t { sft, dpo };
+enum class Mask : std::uint8_t { none, padded };
+enum class Loss : std::uint8_t { standard, chunked, liger_fused_linear, liger_cross_entropy, trl_tiled };
+enum class Loop : std::uint8_t { plain, trainer, sft_trainer };
 enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, fsdp1, fsdp2 };
 
+enum class OptimizerName : std::uint8_t {
+  adamw,
+  adam,
+  sgd,
+  adafactor,
+  rmsprop,
+  adagrad,
+  nadam,
+  adamax,
+  radam,
+  muon,
+  adafactor_hf,
+  lion,
+  schedule_free_adamw,
+  adamw_8bit,
+  paged_adamw,
+  paged_adamw_8bit,
+  adamw_bnb,
+  lion_8bit,
+  lion_bnb,
+  paged_lion,
+  paged_lion_8bit,
+  ademamix,
+  ademamix_8bit,
+};
+enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
+
+struct OptimizerOptions {
+  OptimizerName name = OptimizerName::adamw;
+  OptimizerImplementation implementation = OptimizerImplementation::foreach;
+  bool weight_decay = false;  // whether there is any
+  bool momentum = false;      // sgd, rmsprop: whether there is any
+  bool amsgrad = false;       // adamw, adam
+  bool nesterov = false;      // sgd
+  bool centered = false;      // rmsprop
+};
+
+// Low-rank adapters (PEFT's LoraConfig).
+struct AdapterOptions {
+  std::int64_t rank = 16;
+  bool all_linear = false;
+  std::vector<std::string> targets = {"q_proj", "v_proj"};  // modules by the end of their names, where not all_linear
+  double dropout = 0.0;
+  bool dora = false;
+  std::vector<std::string> modules_to_save;
+  bool upcast = true;  // adapters of a half-precision base in fp32
+};
+
+// The frozen base of adapters held in 4 or 8 bits (bitsandbytes).
+struct BaseQuantization {
+  int bits = 4;
+  bool double_quant = false;             // 4 bits: the scales themselves in 8 bits
+  Dtype compute_dtype = Dtype::float32;  // 4 bits
+  double threshold = 6.0;                // 8 bits: 0 looks for no outliers
+  std::vector<std::string> skip;         // modules left as they are; empty: the head
+};
+
+struct LigerKernels {
+  bool rms_norm = false, rope = false, swiglu = false;
+};
+
+// Trainer.evaluate after the last step.
+struct Evaluation {
+  std::int64_t batches = 4, batch = 8;  // batch: rows
+  bool compute_metrics = false;         // the logits of every batch are kept
+  bool accumulation_steps = false;      // … and moved to the host, one batch at a time
+  bool preprocess_argmax = false;       // … as the words they stand for
+};
+
 struct Training {
+  Method method = Method::full;
+  Objective objective = Objective::sft;
+  AdapterOptions adapter;
+  std::optional<BaseQuantization> base_quantization;
+  bool prepare_kbit = true;         // peft.prepare_model_for_kbit_training on a quantised base
   Dtype weights = Dtype::bfloat16;  // what the parameters are held in
   std::optional<Dtype> autocast;
-  OptimizerImplementation optimizer = OptimizerImplementation::foreach;  // of AdamW
-  std::int64_t micro_batch = 1;                                          // rows
-  std::int64_t sequence = 2048;                                          // tokens a row
-  std::int64_t accumulation = 1;                                         // micro-batches an optimizer step
+  bool grad_scaler = false;
+  OptimizerOptions optimizer;
+  std::int64_t micro_batch = 1;   // rows
+  std::int64_t sequence = 2048;   // tokens a row
+  std::int64_t accumulation = 1;  // micro-batches an optimizer step
   Checkpointing checkpointing = Checkpointing::none;
   Attention attention = Attention::sdpa;
+  Mask mask = Mask::none;
+  Loss loss = Loss::standard;
+  std::int64_t loss_chunk = 1024;  // tokens, of the chunked loss
+  LigerKernels liger;
+  bool keep_loss = false;  // a plain loop's `loss` lives until the next forward returns
+  Loop loop = Loop::plain;
+  std::optional<Evaluation> evaluation;
+  bool label_smoothing = false;  // whether there is any
+  bool weight_decay = false;     // Trainer's argument: whether there is any
   std::optional<double> max_grad_norm;
 };
 

@@ -1,13 +1,27 @@
 #include "step/play.h"
 
+#include <memory>
 #include <string>
 
 #include "plan/rank.h"
-#include "step/adamw.h"
+#include "step/grad_scaler.h"
+#include "step/optimizer.h"
+#include "step/trainer.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
 namespace llmem {
+
+ForwardOptions forward_options(const Training& training) {
+  ForwardOptions options;
+  options.attention = training.attention;
+  options.checkpointing = training.checkpointing;
+  options.loss = training.loss;
+  options.loss_chunk = training.loss_chunk;
+  // gradient_checkpointing_enable asks for it; embeddings that train have a gradient anyway.
+  options.inputs_require_grad = training.checkpointing != Checkpointing::none;
+  return options;
+}
 
 namespace {
 
@@ -20,10 +34,13 @@ class TrainingLoop {
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
         rank_(rank),
-        gives_positions_(spec.tensor.degree > 1) {
+        gives_positions_(spec.tensor.degree > 1),
+        scaler_(device) {
     if (rank.update_groups.empty()) rank.update_groups.push_back({rank.updated.value_or(rank.optimized), {}});
-    for (const UpdateGroup& group : rank.update_groups)
-      optimizers_.emplace_back(device, group.parameters, spec.training.optimizer, group.before_update);
+    for (const UpdateGroup& group : rank.update_groups) {
+      append_optimizers(optimizers_, device, group.parameters, spec.training.optimizer);
+      optimizers_.back()->before_update = group.before_update;
+    }
   }
 
   void step(int number) {
@@ -35,6 +52,7 @@ class TrainingLoop {
       for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
+      if (training_.grad_scaler) scaler_.unscale();
       if (rank_.clip)
         rank_.clip();
       else
@@ -42,9 +60,7 @@ class TrainingLoop {
       done();
     }
     phase("optimizer");
-    rank_.around_update([this] {
-      for (AdamW& optimizer : optimizers_) optimizer.step();
-    });
+    rank_.around_update([this] { update(); });
     done();
     phase("zero_grad");
     for (const NamedTensor& p : rank_.optimized) p.tensor->grad.reset();
@@ -74,20 +90,85 @@ class TrainingLoop {
       position_ids_ = unsqueeze(device_.empty({training_.sequence}, Dtype::int64), 0);
     }
     rank_.before_micro_batch(a + 1 == training_.accumulation);
-    Tensor loss;
     {
       const AutocastRegion autocast(device_, training_.autocast);
-      loss = rank_.model->loss(ids_, labels_, {training_.attention, training_.checkpointing == Checkpointing::full, position_ids_},
-                               rank_.hooks);
+      loss_ = compute_loss();
     }
     done();
     phase("backward" + number);
-    if (rank_.run_backward)
-      rank_.run_backward(loss);
-    else
-      backward(loss, rank_.after_backward);
-    loss.reset();
+    if (rank_.run_backward) {
+      rank_.run_backward(loss_);
+    } else if (training_.grad_scaler) {
+      backward(scaler_.scale(loss_), rank_.after_backward);
+    } else {
+      backward(loss_, rank_.after_backward);
+    }
+    if (!training_.keep_loss) loss_.reset();
     done();
+  }
+
+  // The mask of a padded batch dies with the forward's arguments.
+  Tensor compute_loss() {
+    ForwardOptions options = forward_options(training_);
+    options.position_ids = position_ids_;
+    if (training_.objective == Objective::dpo) return dpo_loss(options);
+    if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
+    if (training_.mask == Mask::padded) options.padding = {device_.empty(ids_.sizes(), Dtype::int64), true};
+    return rank_.model->loss(ids_, labels_, options, rank_.hooks);
+  }
+
+  // -log_probabilities.mean()
+  Tensor tiled_loss(const ForwardOptions& options) {
+    const auto mean = [&] {
+      const Tensor probabilities = rank_.model->label_probabilities(ids_, labels_, options, rank_.hooks);
+      return mean_all(probabilities);
+    };
+    const Tensor value = mean();
+    return neg(value);
+  }
+
+  Tensor sequence_probabilities(const CausalLm& model, const ForwardOptions& options) {
+    const Tensor probabilities = model.label_probabilities(ids_, labels_, options, rank_.hooks);
+    return sum_rows(probabilities);
+  }
+
+  // Rows are [chosen; rejected]: -logsigmoid(0.1 * ((policy - reference).chosen - rejected)).mean()
+  Tensor dpo_loss(const ForwardOptions& options) {
+    const Tensor policy = sequence_probabilities(*rank_.model, options);
+    Tensor reference;
+    {
+      const With no_grad(device_.grad_enabled, false);
+      if (rank_.reference) {
+        ForwardOptions evaluation = options;
+        evaluation.checkpointing = Checkpointing::none;
+        reference = sequence_probabilities(*rank_.reference, evaluation);
+      } else {
+        rank_.model->enable_adapters(false);
+        reference = sequence_probabilities(*rank_.model, options);
+        rank_.model->enable_adapters(true);
+      }
+    }
+    const std::vector<Tensor> halves = split(sub(policy, reference), policy.size(0) / 2);
+    const auto margin = [&] {
+      const Tensor difference = sub(halves[0], halves[1]);
+      return mul_scalar(difference);
+    };
+    const auto likelihood = [&] {
+      const Tensor scaled = margin();
+      return log_sigmoid(scaled);
+    };
+    const auto mean = [&] {
+      const Tensor each = likelihood();
+      return mean_all(each);
+    };
+    const Tensor value = mean();
+    return neg(value);
+  }
+
+  void update() {
+    if (training_.grad_scaler) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
+    for (const auto& optimizer : optimizers_) optimizer->step();
+    if (training_.grad_scaler) scaler_.after_step();
   }
 
   void phase(const std::string& name) {
@@ -100,10 +181,11 @@ class TrainingLoop {
   const Training& training_;
   std::int64_t microbatches_;  // of a pipeline
   Rank& rank_;
-  std::vector<AdamW> optimizers_;
+  Optimizers optimizers_;
   bool gives_positions_;  // the sharded embedding does not show how long the sequence is: positions are given
+  GradScaler scaler_;
   Tensor position_ids_;
-  Tensor ids_, labels_;
+  Tensor ids_, labels_, loss_;
   std::string prefix_, phase_;
 };
 
@@ -117,8 +199,14 @@ Trace play(const Spec& spec, const Architecture& architecture) {
     device.begin_phase("loaded");
     Rank rank = make_rank(device, spec, architecture);
     device.point("loaded");
-    TrainingLoop loop(device, spec, rank);
-    for (int i = 0; i < steps_played; ++i) loop.step(i);
+    std::shared_ptr<void> alive;
+    if (spec.training.loop == Loop::plain) {
+      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank);
+      for (int i = 0; i < steps_played; ++i) loop->step(i);
+      alive = loop;
+    } else {
+      alive = run_trainer(device, spec, rank);
+    }
     device.finish();
     last_event = trace.events.size();
   }

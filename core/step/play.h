@@ -1,6 +1,7 @@
 #pragma once
 
 #include "model/architecture.h"
+#include "model/causal_lm.h"
 #include "spec/spec.h"
 #include "trace/trace.h"
 
@@ -13,5 +14,8 @@ inline constexpr int steps_played = 2;
 // those of the wire format: "loaded", then for each step i "step{i}.forward{a}", "step{i}.backward{a}", "step{i}.clip", "step{i}.optimizer",
 // "step{i}.zero_grad". Spec and architecture must be free of problems.
 Trace play(const Spec& spec, const Architecture& architecture);
+
+// What a recipe asks of each forward.
+ForwardOptions forward_options(const Training& training);
 
 }  // namespace llmem

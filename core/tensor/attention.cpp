@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -14,6 +17,21 @@ Tensor softmax(const Tensor& self) {
   grad.backward([result_ = std::move(result_)](Tensors&) {
     const Tensor saved = result_.unpack();
     const Tensor input_gradient = saved.device().empty(saved.sizes(), saved.dtype());
+    saved.device().scratch(saved->storage->bytes);
+    return Tensors{input_gradient};
+  });
+  return result;
+}
+
+// softmax(half, dtype=float32) has a kernel of its own, which casts on the way (aten/src/ATen/native/SoftMax.cpp, half_to_float).
+Tensor softmax_half_to_float(const Tensor& self) {
+  Recorder grad("softmax", {&self});
+  const Tensor result = self.device().empty(self.sizes(), Dtype::float32);
+  Saved result_ = grad.save_if(grad.recording(), result);
+  grad.attach(result);
+  grad.backward([result_ = std::move(result_), dtype = self.dtype()](Tensors&) {
+    const Tensor saved = result_.unpack();
+    const Tensor input_gradient = saved.device().empty(saved.sizes(), dtype);
     saved.device().scratch(saved->storage->bytes);
     return Tensors{input_gradient};
   });
@@ -51,6 +69,41 @@ Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& val
   return {dq, dk, dv};
 }
 
+// flash_api.cpp, num_splits_heuristic: in how many parts the keys are worked on, where rows and heads leave multiprocessors idle.
+int flash_splits(const GpuKind& gpu, std::int64_t blocks, std::int64_t key_blocks) {
+  const std::int64_t processors = 2 * gpu.sms;
+  if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(processors)) return 1;
+  const std::int64_t most = std::min<std::int64_t>({128, processors, key_blocks});
+  const auto eligible = [&](std::int64_t n) { return n == 1 || divide_up(key_blocks, n) != divide_up(key_blocks, n - 1); };
+  const auto efficiency = [&](std::int64_t n) {
+    const float waves = static_cast<float>(blocks * n) / static_cast<float>(processors);
+    return waves / std::ceil(waves);
+  };
+  float best = 0.0F;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (eligible(n)) best = std::max(best, efficiency(n));
+  }
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (eligible(n) && efficiency(n) >= 0.85F * best) return static_cast<int>(n);
+  }
+  return 1;
+}
+
+// flash_api.cpp, set_params_splitkv: log-sum-exp and output of each part, in fp32
+Tensors flash_parts(const Tensor& query, const Tensor& key) {
+  Device& device = query.device();
+  const std::int64_t d = query.size(3), rounded = d <= 192 ? divide_up(d, 32) * 32 : 256;
+  const std::int64_t key_block = d <= 64 ? 256 : (d <= 128 ? 128 : 64);
+  const Dims& q = query.sizes();
+  const int splits = flash_splits(device.gpu(), q[0] * q[1] * divide_up(q[2], 64), divide_up(key.size(2), key_block));
+  if (splits == 1) return {};
+  const Tensor sums = device.empty({splits, q[0], q[1], q[2]}, Dtype::float32);
+  return {sums, device.empty({splits, q[0], q[1], q[2], rounded}, Dtype::float32)};
+}
+
+// What the kernel takes: [B, S, heads, d] without gaps.
+Tensor as_token_major(const Tensor& states) { return contiguous(transpose(states, 1, 2)); }
+
 // Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
 // tensor that is not used (flash_api.cpp, mha_fwd).
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
@@ -61,6 +114,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
   Saved value_ = grad.save_if(grad.recording(), value);
   const Tensor result = like_input(query);
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
+  const Tensors parts = flash_parts(query, key);
   const Tensor rng_state = device.empty({2}, Dtype::int64), unused = device.empty({1}, Dtype::int64);
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
@@ -68,9 +122,10 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
   Saved unused_ = grad.save_if(grad.recording(), unused);
   grad.attach(result);
   grad.backward([key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_), logsumexp_ = std::move(logsumexp_),
-                 result_ = std::move(result_), rng_ = std::move(rng_), unused_ = std::move(unused_)](Tensors&) {
+                 result_ = std::move(result_), rng_ = std::move(rng_), unused_ = std::move(unused_)](Tensors& gradients) {
     const Tensors in = saved_inputs(key_, query_, value_);
     const Tensors kept = {logsumexp_.unpack(), result_.unpack(), rng_.unpack(), unused_.unpack()};
+    const Tensor gradient = as_token_major(gradients[0]), output = as_token_major(kept[1]);
     return flash_backward(in[1], in[0], in[2]);
   });
   return result;
@@ -79,11 +134,17 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
 // Floats that the memory-efficient backward kernel wants for partial query gradients, of one head of one row
 // (aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h, workspace_elements_gq: per block of queries and
 // columns a buffer and four counters). Block shapes per head size from the kernels that are built (kernels/cutlassB.h), as measured
-// with the real kernel selection at d = 32 … 256 in fp32.
-std::int64_t efficient_workspace(std::int64_t sequence, std::int64_t d, Dtype dtype) {
+// with the real kernel selection at d = 32 … 256.
+std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std::int64_t d, Dtype dtype) {
+  const bool half = dtype != Dtype::float32;
+  const bool small_shared_memory = gpu.compute_capability == 86 || gpu.compute_capability == 89;
+  const bool narrow = d <= 64 || d > 128 || !half || (small_shared_memory && d <= 96);
   const std::int64_t block_queries = d <= 64 ? 64 : 128;
-  const std::int64_t block_columns = d <= 64 || dtype == Dtype::float32 ? 64 : 128;
-  return divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
+  const std::int64_t block_columns = narrow ? 64 : 128;
+  const std::int64_t queries = divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
+  // Above 128, outputs in half precision do not stay in registers: key and value gradients have fp32 buffers, too (workspace_elements_gk).
+  const std::int64_t keys = half && d > 128 ? 2 * divide_up(sequence, 64) * 64 * divide_up(d, 128) * 128 : 0;
+  return queries + keys;
 }
 
 // aten/src/ATen/native/transformers/cuda/attention_backward.cu, _efficient_attention_backward: dq, dk, dv (and expanded dk, dv where there are
@@ -106,27 +167,34 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
   } else {
     delta = device.empty({rows, heads, sequence}, Dtype::float32);
   }
-  device.scratch(Bytes{4 * rows * heads * efficient_workspace(sequence, d, query.dtype())});
+  device.scratch(Bytes{4 * rows * heads * efficient_workspace(device.gpu(), sequence, d, query.dtype())});
   return {dq, dk, dv};
 }
 
 // The memory-efficient kernel keeps q, k, v, the output, its log-sum-exp (fp32, S rounded up to 32) and the generator's seed and offset.
-Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value) {
+// A bias [B, 1, S, S'] is kept as well.
+Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) {
   Recorder grad("efficient_attention", {&query, &key, &value});
   Device& device = query.device();
+  Saved bias_ = grad.save_if(grad.recording() && bias, bias);
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
   const Tensor seed = device.empty({1}, Dtype::int64), offset = device.empty({1}, Dtype::int64);
   const Tensor result = token_major(device, query.sizes(), query.dtype());
-  const Tensor logsumexp = device.empty({query.size(0), query.size(1), divide_up(query.size(2), 32) * 32}, Dtype::float32);
+  const std::int64_t sums = grad.recording() ? divide_up(query.size(2), 32) * 32 : 0;  // compute_log_sumexp
+  const Tensor logsumexp = device.empty({query.size(0), query.size(1), sums}, Dtype::float32);
+  if (query.dtype() != Dtype::float32 && query.size(3) > 128)
+    device.scratch(Bytes{4 * query.numel()});  // the output in fp32, where it does not stay in registers
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved offset_ = grad.save_if(grad.recording(), offset);
   Saved seed_ = grad.save_if(grad.recording(), seed);
   grad.attach(result);
-  grad.backward([key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_), logsumexp_ = std::move(logsumexp_),
-                 result_ = std::move(result_), offset_ = std::move(offset_), seed_ = std::move(seed_)](Tensors&) {
+  grad.backward([bias_ = std::move(bias_), key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_),
+                 logsumexp_ = std::move(logsumexp_), result_ = std::move(result_), offset_ = std::move(offset_),
+                 seed_ = std::move(seed_)](Tensors&) {
+    const Tensor mask = bias_ ? bias_.unpack() : Tensor();
     const Tensors in = saved_inputs(key_, query_, value_);
     const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_.unpack(), seed_.unpack()};
     return efficient_backward(in[1], in[0], in[2]);
@@ -136,14 +204,54 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value) {
 
 }  // namespace
 
-Tensor softmax_float(const Tensor& self) { return softmax(to(self, Dtype::float32)); }
+Tensor softmax_float(const Tensor& self) {
+  if (self.dtype() == Dtype::float16) return softmax_half_to_float(self);
+  return softmax(to(self, Dtype::float32));
+}
 
-// aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash attention takes half precision only.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+namespace {
+
+// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: 0 where a query may look, else -inf; pad_bias: rows of a multiple
+// of 16 elements, of which the kernel sees the first.
+Tensor bias_of(const Tensor& mask, Dtype dtype) {
+  Device& device = mask.device();
+  const OpScope op(device, "attn_mask");
+  Tensor bias;
+  {
+    const Tensor zero = device.empty({}, dtype), minus_infinity = device.empty({}, dtype);
+    bias = device.empty(mask.sizes(), dtype);
+  }
+  const std::int64_t keys = mask.size(-1);
+  if (keys % 16 == 0) return bias;
+  Dims padded = mask.sizes();
+  padded[padded.size() - 1] = divide_up(keys, 16) * 16;
+  bias = device.empty(padded, dtype);
+  return bias;
+}
+
+}  // namespace
+
+namespace {
+
+// transformers/attention.cpp, pad_last_dim<8>: the kernel takes head sizes that are multiples of 8.
+Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const std::int64_t d = query.size(3), padding = divide_up(d, 8) * 8 - d;
+  if (padding == 0) return flash(query, key, value);
+  const Tensor q = pad_last(query, padding);
+  const Tensor k = pad_last(key, padding);
+  const Tensor v = pad_last(value, padding);
+  return narrow(flash(q, k, v), 3, 0, d);
+}
+
+}  // namespace
+
+// aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash attention takes half precision only, and no mask.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
   const Tensor v = autocast(value);
   const Tensor k = autocast(key);
   const Tensor q = autocast(query);
-  return q.dtype() == Dtype::float32 ? efficient(q, k, v) : flash(q, k, v);
+  if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()));
+  return q.dtype() == Dtype::float32 ? efficient(q, k, v, {}) : flash_of_any_head(q, k, v);
 }
 
 }  // namespace llmem

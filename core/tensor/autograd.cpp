@@ -28,6 +28,10 @@ Saved::Saved(const Tensor& tensor) {
   if (frame) frame->keep_recomputed(alias_);
 }
 
+Saved::~Saved() {
+  if (frame_) frame_->forget(index_);
+}
+
 Tensor Saved::unpack() const { return frame_ ? frame_->take(index_) : alias_; }
 
 void destroy(Node* node) {
@@ -38,6 +42,7 @@ void destroy(Node* node) {
     taken.next.clear();
   };
   take_apart(*node);
+  if (node->leaf) node->leaf->weak_accumulator = nullptr;
   node->device.nodes->give_back(node);
   while (!pending.empty()) {
     const Ref<Node> next = std::move(pending.back().node);
@@ -51,10 +56,49 @@ bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return *t && t->requires_grad(); });
 }
 
+namespace {
+
+// torch/csrc/autograd/functions/accumulate_grad.h, accumulateGrad: the first gradient becomes .grad itself when nobody else
+// holds it and it lies in memory as the parameter does; later ones are added in place.
+void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
+  Device& device = leaf.storage->device;
+  if (leaf.grad) return;
+  const bool stolen = gradient->references == 1 && gradient.strides() == leaf.layout.strides;
+  const Tensor kept = stolen ? detach(gradient) : clone(gradient);
+  device.set_category(kept->storage->allocation, Category::gradients);
+  leaf.grad = kept.impl();
+}
+
+Ref<Node> make_accumulator(const Tensor& tensor) {
+  Device& device = tensor.device();
+  Ref<Node> node(device.nodes->make(device));
+  node->sequence = Node::first_of_all;
+  node->op = device.op_named("accumulate_grad");
+  node->module = device.module();
+  node->outputs.push_back({tensor.sizes(), tensor.dtype()});
+  node->keeps_function = true;
+  node->backward = [leaf = tensor.get()](Tensors& gradients) {
+    accumulate_grad(*leaf, std::move(gradients[0]));
+    return Tensors();
+  };
+  return node;
+}
+
+// torch/csrc/autograd/variable.cpp, grad_accumulator: made when the graph first asks for it, and again after the graph is gone.
+Ref<Node> accumulator_of_activation(const Tensor& tensor) {
+  if (tensor->weak_accumulator) return Ref<Node>(tensor->weak_accumulator);
+  Ref<Node> node = make_accumulator(tensor);
+  node->leaf = tensor.impl();
+  tensor->weak_accumulator = node.get();
+  return node;
+}
+
+}  // namespace
+
 Edge gradient_edge(const Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
   if (tensor->grad_fn) return {tensor->grad_fn, tensor->output_index};
-  return {tensor->accumulator, 0};
+  return {tensor->accumulator ? tensor->accumulator : accumulator_of_activation(tensor), 0};
 }
 
 Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) {
@@ -83,34 +127,13 @@ void Recorder::backward(BackwardFunction function) {
   if (node_) node_->backward = std::move(function);
 }
 
-namespace {
-
-// torch/csrc/autograd/functions/accumulate_grad.h, accumulateGrad: the first gradient becomes .grad itself when nobody else
-// holds it and it lies in memory as the parameter does; later ones are added in place.
-void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
-  Device& device = leaf.storage->device;
-  if (leaf.grad) return;
-  const bool stolen = gradient->references == 1 && gradient.strides() == leaf.layout.strides;
-  const Tensor kept = stolen ? detach(gradient) : clone(gradient);
-  device.set_category(kept->storage->allocation, Category::gradients);
-  leaf.grad = kept.impl();
+void Recorder::keep(std::shared_ptr<const void> attributes) {
+  if (node_) node_->attributes = std::move(attributes);
 }
-
-}  // namespace
 
 void require_grad(const Tensor& tensor) {
   tensor->requires_grad = true;
-  tensor->accumulator = Ref<Node>(tensor.device().nodes->make(tensor.device()));
-  Node& node = *tensor->accumulator;
-  node.sequence = Node::first_of_all;
-  node.op = tensor.device().op_named("accumulate_grad");
-  node.module = tensor.device().module();
-  node.outputs.push_back({tensor.sizes(), tensor.dtype()});
-  node.keeps_function = true;
-  node.backward = [leaf = tensor.get()](Tensors& gradients) {
-    accumulate_grad(*leaf, std::move(gradients[0]));
-    return Tensors();
-  };
+  tensor->accumulator = make_accumulator(tensor);
 }
 
 namespace {
@@ -237,6 +260,12 @@ void backward_from(const Tensor& output, const Tensor& gradient, const std::vect
   }
   device.set_module(0);
   device.set_op(0);
+}
+
+void nested_backward(const Tensor& output, const Tensor& gradient) {
+  Device& device = output.device();
+  const With grad(device.grad_enabled, false);
+  Engine(device, ++device.backward_passes).run(output, gradient);
 }
 
 }  // namespace llmem

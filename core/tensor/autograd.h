@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,9 @@ class Saved {
  public:
   Saved() = default;
   explicit Saved(const Tensor& tensor);
+  Saved(Saved&& other) noexcept = default;
+  Saved& operator=(Saved&& other) noexcept = default;
+  ~Saved();
   explicit operator bool() const { return static_cast<bool>(alias_) || frame_; }
   Tensor unpack() const;
 
@@ -54,11 +58,13 @@ struct Node {
     Dtype dtype = Dtype::float32;
   };
   Few<Output, 1> outputs;
-  BackwardFunction backward;    // holds what was saved; dropped as soon as it ran
-  Closure<void()> pre_hook;     // before backward, with the gradients in hand
-  Closure<void()> post_hook;    // after an AccumulateGrad
-  bool keeps_function = false;  // AccumulateGrad serves every step
-  bool wrapped = false;         // its gradients are DTensors, which are never added in place (InputBuffer::accumulate)
+  BackwardFunction backward;               // holds what was saved; dropped as soon as it ran
+  Closure<void()> pre_hook;                // before backward, with the gradients in hand
+  Closure<void()> post_hook;               // after an AccumulateGrad
+  bool keeps_function = false;             // AccumulateGrad serves every step
+  Ref<TensorImpl> leaf;                    // of the AccumulateGrad of an activation: the graph keeps it and its .grad
+  std::shared_ptr<const void> attributes;  // of a torch.autograd.Function's ctx, beside what it saved: they live as long as the node
+  bool wrapped = false;                    // its gradients are DTensors, which are never added in place (InputBuffer::accumulate)
 
   // Of the pass in progress.
   std::uint64_t pass = 0;
@@ -86,6 +92,8 @@ class Recorder {
   // Makes `result` an output of the op. Call it in the order of the outputs.
   void attach(const Tensor& result);
   void backward(BackwardFunction function);
+  // Sets attributes of a torch.autograd.Function's ctx.
+  void keep(std::shared_ptr<const void> attributes);
 
  private:
   Device* device_ = nullptr;
@@ -97,10 +105,14 @@ Edge gradient_edge(const Tensor& tensor);
 
 // A parameter: a leaf that wants a gradient.
 void require_grad(const Tensor& tensor);
+// tensor.requires_grad_() of an activation without history: its gradient lives as long as the graph over it.
+inline void require_grad_of_activation(const Tensor& tensor) { tensor->requires_grad = true; }
 
 // loss.backward(). `callbacks` run once the graph is through, as those that modules queue while backward runs
 // (Variable._execution_engine.queue_callback).
 void backward(const Tensor& loss, const std::vector<std::function<void()>>& callbacks = {});
+// torch.autograd.backward(output, gradient) from within a backward function: a pass of its own in the same thread.
+void nested_backward(const Tensor& output, const Tensor& gradient);
 
 // torch.autograd.backward(output, gradient)
 void backward_from(const Tensor& output, const Tensor& gradient, const std::vector<std::function<void()>>& callbacks = {});

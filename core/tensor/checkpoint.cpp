@@ -1,5 +1,6 @@
 #include "tensor/checkpoint.h"
 
+#include <memory>
 #include <utility>
 
 #include "tensor/autograd.h"
@@ -14,9 +15,15 @@ Tensor CheckpointFrame::run() {
   return function_();
 }
 
+int CheckpointFrame::number_saved() {
+  needed_.push_back(true);
+  return static_cast<int>(needed_.size()) - 1;
+}
+
 void CheckpointFrame::keep_recomputed(Tensor alias) {
-  recomputed_.push_back(std::move(alias));
-  if (static_cast<int>(recomputed_.size()) == saved_) device_.stopped = true;
+  const bool needed = needed_[recomputed_.size()];
+  recomputed_.push_back(needed ? std::move(alias) : Tensor());
+  if (recomputed_.size() == needed_.size()) device_.stopped = true;
 }
 
 Tensor CheckpointFrame::take(int index) {
@@ -44,6 +51,38 @@ void destroy(CheckpointFrame* frame) { delete frame; }
 
 Tensor checkpoint(Device& device, std::function<Tensor()> function) {
   return Ref<CheckpointFrame>(new CheckpointFrame(device, std::move(function)))->run();
+}
+
+// torch/utils/checkpoint.py, CheckpointFunction
+Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input) {
+  Recorder grad("CheckpointFunction", {&input});
+  Device& device = input.device();
+  Saved input_ = grad.save_if(grad.recording(), input);
+  const auto run = std::make_shared<const std::function<Tensor(const Tensor&)>>(std::move(function));
+  Tensor result;
+  {
+    const With no_grad(device.grad_enabled, false);
+    result = (*run)(input);
+  }
+  grad.attach(result);
+  grad.keep(run);
+  grad.backward([input_ = std::move(input_), run = run.get(), autocast = device.autocast, module = device.module(),
+                 wants_grad = input.requires_grad()](Tensors& gradients) {
+    const Tensor saved = input_.unpack();
+    Device& owner = saved.device();
+    const Tensor detached = detach(saved);
+    if (wants_grad) require_grad_of_activation(detached);
+    Tensor output;
+    {
+      const With enabled(owner.grad_enabled, true);
+      const AutocastRegion region(owner, autocast);
+      owner.set_module(module);
+      output = (*run)(detached);
+    }
+    nested_backward(output, gradients[0]);
+    return Tensors{Tensor(detached->grad)};
+  });
+  return result;
 }
 
 }  // namespace llmem

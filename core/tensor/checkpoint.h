@@ -18,7 +18,9 @@ class CheckpointFrame {
 
   Tensor run();
   bool recomputing() const { return recomputing_; }
-  int number_saved() { return saved_++; }
+  int number_saved();
+  // What was saved under this number is not needed any more.
+  void forget(int index) { needed_[static_cast<std::size_t>(index)] = false; }
   // Takes the next tensor that the recomputation saves. After the last that was saved at first, the device stops computing.
   void keep_recomputed(Tensor alias);
   // The tensor of that number, computed again if it was not yet; the frame lets go of it.
@@ -33,7 +35,7 @@ class CheckpointFrame {
   std::function<Tensor()> function_;
   std::optional<Dtype> autocast_;
   std::uint32_t module_;
-  int saved_ = 0;
+  std::vector<bool> needed_;  // by number: whether it still is (_CheckpointFrame.weak_holders)
   bool recomputing_ = false;
   std::vector<Tensor> recomputed_;
 };
@@ -43,5 +45,9 @@ void destroy(CheckpointFrame* frame);
 // and again, up to the last tensor that backward needs, when backward first asks for one.
 // `function` must hold the tensors it reads: they are kept until the backward of what it computed is over.
 Tensor checkpoint(Device& device, std::function<Tensor()> function);
+
+// torch.utils.checkpoint.checkpoint(function, input, use_reentrant=True): runs `function` outside the graph, and again inside the backward
+// of its result, with a backward pass of its own. What `function` holds lives as long as the graph.
+Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input);
 
 }  // namespace llmem

@@ -69,6 +69,7 @@ void Device::use_cublas() {
 
 void Device::point(std::string at) { trace_.points.push_back({std::move(at), trace_.events.size()}); }
 void Device::begin_step() { trace_.peak_resets.push_back(trace_.events.size()); }
+void Device::empty_cache() { trace_.cache_flushes.push_back(trace_.events.size()); }
 void Device::begin_phase(std::string name) { trace_.phases.push_back(std::move(name)); }
 
 std::uint32_t Device::enter_module(std::string_view name, std::optional<Category> activations) {

@@ -66,6 +66,7 @@ class Device {
 
   void point(std::string at);
   void begin_step();
+  void empty_cache();  // torch.cuda.empty_cache()
   void begin_phase(std::string name);
 
   std::uint32_t enter_module(std::string_view name, std::optional<Category> activations);

@@ -9,32 +9,30 @@ namespace {
 
 constexpr Bytes aligned_256(std::int64_t bytes) { return round_up(Bytes{bytes}, Bytes{256}); }
 
-int bits_to_count(std::int64_t n) {
-  int bits = 1;
-  while (n > 1) {
-    n /= 2;
-    ++bits;
-  }
-  return bits;
-}
-
 // cub's look-back state over tiles: 16 bytes a tile and 32 more tiles, as measured at 3,073 … 262,144 items.
 Bytes look_back_scratch(std::int64_t count, std::int64_t tile) {
   return Bytes{255 + 256} + aligned_256((32 + divide_up(count, tile)) * 16);
 }
 
-// cub::DeviceRadixSort::SortPairs of `count` 8-byte keys below `limit` with 8-byte values (onesweep): histograms of 256 8-byte bins a
+// cub::DeviceRadixSort::SortPairs of `count` 8-byte keys up to `largest` with 8-byte values (onesweep): histograms of 256 8-byte bins a
 // pass, counters, one 256-entry look-back row a tile, and a second copy of keys and values where there is more than one pass.
 // Tile sizes: read off the sizes that the real library asks for, at 3,073 … 262,144 keys.
-Bytes radix_sort_scratch(const GpuKind& gpu, std::int64_t count, std::int64_t limit) {
+}  // namespace
+
+Bytes sort_scratch(const GpuKind& gpu, std::int64_t count, std::int64_t largest) {
+  const auto bits_of = [](std::int64_t n) {
+    int bits = 1;
+    for (; n > 1; n /= 2) ++bits;
+    return bits;
+  };
+  constexpr std::int64_t single_tile = 2304;  // 256 threads, 9 keys each: sorted in one block, which needs no scratch
+  if (count <= single_tile) return Bytes{1};
   const std::int64_t tile = gpu.compute_capability >= 90 ? 4608 : 3840;
-  const std::int64_t passes = divide_up(bits_to_count(limit), 8);
+  const std::int64_t passes = divide_up(bits_of(largest), 8);
   Bytes bytes = Bytes{255} + aligned_256(passes * 256 * 8) + Bytes{256} + Bytes{divide_up(count, tile) * 256 * 4};
   if (passes > 1) bytes += aligned_256(count * 8) * 2;
   return bytes;
 }
-
-}  // namespace
 
 // aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu: more than 3072 ids are sorted, and each run of equal ids is
 // summed in parts of 10 rows, in fp32.
@@ -49,7 +47,7 @@ Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
   const Tensor sorted = vector_of(ids), original = vector_of(ids);
   {
     const Tensor range = vector_of(ids);
-    device.scratch(radix_sort_scratch(device.gpu(), ids, weight[0]));
+    device.scratch(sort_scratch(device.gpu(), ids, weight[0]));
   }
   const Tensor result = device.empty(weight, gradient.dtype());
   const Tensor segment_offsets = vector_of(ids), segment_count = vector_of(1);
@@ -78,8 +76,6 @@ Tensor embedding(const Tensor& weight, const Tensor& ids) {
   return result;
 }
 
-namespace {
-
 // grad - exp(result) * sum(grad)
 Tensor log_softmax(const Tensor& self) {
   Recorder grad("log_softmax", {&self});
@@ -92,6 +88,8 @@ Tensor log_softmax(const Tensor& self) {
   });
   return result;
 }
+
+namespace {
 
 // nll_loss_backward: zeros like the log-probabilities, one value a row
 Tensor nll_loss(const Tensor& self, const Tensor& target) {

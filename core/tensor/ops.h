@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "tensor/tensor.h"
 
@@ -19,12 +20,14 @@ Tensor t(const Tensor& self);  // of a matrix
 Tensor unsqueeze(const Tensor& self, int at);
 Tensor expand(const Tensor& self, const Dims& sizes);
 Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length);
-Tensor reshape(const Tensor& self, const Dims& sizes);  // a view where it can be, else a copy
-Tensor contiguous(const Tensor& self);                  // self where it is, else a copy
+Tensor pad_last(const Tensor& self, std::int64_t count);  // constant_pad_nd of the last dimension; a copy
+Tensor reshape(const Tensor& self, const Dims& sizes);    // a view where it can be, else a copy
+Tensor contiguous(const Tensor& self);                    // self where it is, else a copy
 
 // ---- pointwise (aten/src/ATen/native/cuda/Binary*.cu, Unary*.cu): the result has the promoted dtype
 Tensor mul(const Tensor& self, const Tensor& other);
 Tensor add(const Tensor& self, const Tensor& other);
+Tensor div(const Tensor& self, const Tensor& other);  // self may want a gradient
 Tensor mul_scalar(const Tensor& self);
 Tensor add_scalar(const Tensor& self);
 Tensor neg(const Tensor& self);
@@ -33,6 +36,7 @@ Tensor rsqrt(const Tensor& self);
 Tensor silu(const Tensor& self);
 Tensor to(const Tensor& self, Dtype dtype);  // self where it already is
 Tensor clone(const Tensor& self);
+void set_data(const Tensor& self, const Tensor& data);                  // self.data = data
 Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);  // any elementwise op outside the graph
 Tensor cat(const Tensors& parts, int d);
 Tensor sub(const Tensor& self, const Tensor& other);
@@ -53,11 +57,23 @@ Tensor repeat_interleave_no_grad(const Tensor& self);     // repeat_interleave(2
 // ---- reductions (aten/src/ATen/native/cuda/Reduce.cuh)
 Tensor mean_last(const Tensor& self);                  // mean(-1, keepdim=True)
 Tensor sum_to(const Tensor& self, const Dims& sizes);  // at::sum_to: over what was broadcast
-// Scratch that summing `rows` rows of `columns` values asks for: partial sums, then semaphores.
-std::pair<Bytes, Bytes> column_sum_scratch(const struct GpuKind& gpu, std::int64_t rows, std::int64_t columns);
+// What a sum asks the allocator for while it runs, over a contiguous [rows, columns]: down each column, or along each row.
+struct ReductionScratch {
+  Bytes partial_sums, semaphores;
+  bool operator==(const ReductionScratch&) const = default;
+};
+ReductionScratch column_sum_scratch(const struct GpuKind& gpu, std::int64_t rows, std::int64_t columns);
+ReductionScratch row_sum_scratch(const struct GpuKind& gpu, std::int64_t rows, std::int64_t columns);
+void reduction_scratch(Device& device, const ReductionScratch& scratch);
 
-// Scratch of a scan over `count` 8-byte values of one row (cub::DeviceScan).
+// Scratch of a scan over `count` 8-byte values of one row (cub::DeviceScan), and of a sort of as many 8-byte keys with values.
 Bytes scan_scratch(std::int64_t count);
+Bytes sort_scratch(const struct GpuKind& gpu, std::int64_t count, std::int64_t largest);
+
+Tensor mean_all(const Tensor& self);        // mean()
+Tensor sum_all(const Tensor& self);         // sum()
+Tensor sum_last_float(const Tensor& self);  // sum(-1, keepdim=True, dtype=float32)
+Tensor sum_rows(const Tensor& self);        // sum(1) of a matrix
 
 // ---- matrices (cuBLAS)
 Tensor mm(const Tensor& self, const Tensor& mat2);   // [n,k] @ [k,m]
@@ -69,12 +85,34 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
 // ---- attention and softmax
 Tensor softmax_float(const Tensor& self);  // softmax(-1, dtype=float32)
 // scaled_dot_product_attention(is_causal=True, enable_gqa=…). query [B,H,S,d], key and value [B,Hkv,S,d].
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value);
+// With a mask [B,1,S,S] of booleans, key and value have as many heads as query.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask = {});
 
 // ---- ends of the model
 Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,h], sizes of the weight
 Tensor embedding(const Tensor& weight, const Tensor& ids);              // weight [V,h], ids [B,S]
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);       // logits [N,V], target [N]; mean, a scalar
+
+Tensor log_softmax(const Tensor& self);
+Tensor gather_last(const Tensor& self, const Tensor& index);  // gather(-1, index.unsqueeze(-1))
+Tensor mul_in_place(const Tensor& self);                      // self *= number
+Tensor masked_fill_in_place(const Tensor& self, const Tensor& mask);
+Tensor log_sigmoid(const Tensor& self);
+
+// ---- rows
+std::vector<Tensor> split(const Tensor& self, std::int64_t length);  // along dimension 0
+// self[first, second]: `count` rows, all of [B, S]'s, of self [B, S, …]
+Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second);
+// zeros(sizes).masked_scatter(a mask of ones, source)
+Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes);
+
+// ---- Liger's kernels and TRL's head in tiles (n tokens, [n, h] and [V, h]); the targets' log-probabilities [n]
+Tensor liger_rms_norm(const Tensor& self, const Tensor& weight);
+std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin);
+Tensor liger_swiglu(const Tensor& gate, const Tensor& up);
+Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
+Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target);
+Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets);
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.
 Tensor autocast(const Tensor& self);

@@ -60,6 +60,19 @@ Tensor add(const Tensor& self, const Tensor& other) {
   return result;
 }
 
+// self: grad / other
+Tensor div(const Tensor& self, const Tensor& other) {
+  Recorder grad("div", {&self, &other});
+  Saved other_ = grad.save_if(grad.needs(0), other);
+  const Tensor result = elementwise(self, other);
+  grad.attach(result);
+  grad.backward([other_ = std::move(other_)](Tensors& gradients) {
+    const Tensor saved = other_.unpack();
+    return Tensors{elementwise(gradients[0], saved), Tensor()};
+  });
+  return result;
+}
+
 Tensor mul_scalar(const Tensor& self) {
   Recorder grad("mul", {&self});
   const Tensor result = like(self);
@@ -145,6 +158,12 @@ Tensor clone(const Tensor& self) {
   return result;
 }
 
+void set_data(const Tensor& self, const Tensor& data) {
+  self->storage = data->storage;
+  self->layout = data->layout;
+  self->dtype = data->dtype;
+}
+
 Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype) {
   Device& device = self.device();
   const With no_grad(device.grad_enabled, false);
@@ -175,7 +194,7 @@ Tensor autocast_float(const Tensor& self) {
 Tensor autocast(const Tensor& self) {
   Device& device = self.device();
   if (!device.autocast || !self || !is_floating(self.dtype()) || self.dtype() == *device.autocast) return self;
-  const bool cached = self->requires_grad && !self->grad_fn;
+  const bool cached = self->requires_grad && !self->grad_fn && !self->base && self.dtype() == Dtype::float32;
   if (cached)
     for (const Device::CachedCast& entry : device.autocast_cache)
       if (entry.original == self.get()) return entry.cast;

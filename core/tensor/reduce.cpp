@@ -16,31 +16,57 @@ std::int64_t power_of_two_below(std::int64_t n) {
 
 }  // namespace
 
-// aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig, for a sum over the rows of a contiguous [rows, columns] with fp32
-// accumulation: the block is `width` columns (each thread takes `vector` of them) by `height` rows; where that leaves
-// multiprocessors idle and rows enough, several blocks share a column and meet in global memory.
-std::pair<Bytes, Bytes> column_sum_scratch(const GpuKind& gpu, std::int64_t rows, std::int64_t columns) {
+namespace {
+
+// The shape of a reduction's launch: a block is `width` by `height` threads, each taking `vector` values at once.
+struct Launch {
+  std::int64_t vector, width, height;
+  bool across_width;  // the threads along the width share an output
+};
+
+// Several blocks share an output, and meet in global memory, where one block each leaves multiprocessors idle and there are inputs enough.
+ReductionScratch shared_outputs(const GpuKind& gpu, const Launch& launch, std::int64_t outputs, std::int64_t inputs) {
+  const std::int64_t threads = launch.width * launch.height;
+  const std::int64_t inputs_of_line = launch.across_width ? divide_up(inputs, launch.width) : inputs;
+  const bool across_height = inputs_of_line >= std::min<std::int64_t>(launch.height * 16, 256);
+  if (!across_height) return {};
+  const std::int64_t per_thread = divide_up(inputs, (launch.across_width ? launch.width : 1) * launch.height);
+  const std::int64_t outputs_of_block = (launch.across_width ? 1 : launch.width) * launch.vector;
+  const std::int64_t blocks = divide_up(outputs, outputs_of_block);
+  const std::int64_t target = gpu.sms * (gpu.threads_per_sm() / threads);
+  if (per_thread < 256 || blocks > target) return {};
+  const std::int64_t sharing = std::min(std::max(divide_up(target, blocks), divide_up(per_thread, 256)), divide_up(per_thread, 16));
+  if (sharing <= 1) return {};
+  return {Bytes{4 * outputs * sharing * outputs_of_block / (launch.across_width ? outputs_of_block : 1)}, Bytes{4 * blocks}};
+}
+
+std::int64_t limited(std::int64_t n, std::int64_t most) { return n < most ? power_of_two_below(n) : most; }
+
+}  // namespace
+
+// aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig, with fp32 accumulation.
+ReductionScratch column_sum_scratch(const GpuKind& gpu, std::int64_t rows, std::int64_t columns) {
   std::int64_t vector = 4;
   while (vector > 1 && columns % vector != 0) vector /= 2;
   const std::int64_t most_threads = 512 / vector;
-  const std::int64_t along = columns / vector;
-  const auto limited = [&](std::int64_t n) { return n < most_threads ? power_of_two_below(n) : most_threads; };
-  const std::int64_t x = limited(along), y = limited(rows);
-  std::int64_t width = std::min<std::int64_t>(x, 32);
-  const std::int64_t height = std::min(y, most_threads / width);
-  width = std::min(x, most_threads / height);
-  const std::int64_t threads = width * height;
+  const std::int64_t x = limited(columns / vector, most_threads), y = limited(rows, most_threads);
+  const std::int64_t height = std::min(y, most_threads / std::min<std::int64_t>(x, 32));
+  return shared_outputs(gpu, {vector, std::min(x, most_threads / height), height, false}, columns, rows);
+}
 
-  const bool split = rows >= std::min<std::int64_t>(height * 16, 256);
-  if (!split) return {};
-  const std::int64_t blocks = divide_up(along, width);
-  const std::int64_t rows_per_thread = divide_up(rows, height);
-  const std::int64_t target = gpu.sms * (gpu.threads_per_sm() / threads);
-  if (rows_per_thread < 256 || blocks > target) return {};
-  const std::int64_t sharing =
-      std::min(std::max(divide_up(target, blocks), divide_up(rows_per_thread, 256)), divide_up(rows_per_thread, 16));
-  if (sharing <= 1) return {};
-  return {Bytes{4 * columns * sharing * width * vector}, Bytes{4 * blocks}};
+ReductionScratch row_sum_scratch(const GpuKind& gpu, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t most_threads = 512;
+  // Along a single row, each thread reads 4 values at once.
+  const std::int64_t along = rows == 1 && columns > 128 ? columns / 4 : columns;
+  const std::int64_t x = limited(along, most_threads), y = limited(rows, most_threads);
+  const std::int64_t height = std::min(y, most_threads / std::min<std::int64_t>(x, 32));
+  return shared_outputs(gpu, {1, std::min(x, most_threads / height), height, true}, rows, columns);
+}
+
+void reduction_scratch(Device& device, const ReductionScratch& scratch) {
+  const std::int32_t partial_sums = device.record_allocation(scratch.partial_sums);
+  device.scratch(scratch.semaphores);
+  device.record_free(partial_sums);
 }
 
 // mean_backward: grad.expand(sizes) / n
@@ -65,13 +91,9 @@ Tensor sum_to(const Tensor& self, const Dims& sizes) {
   // Only sums down the leading dimensions are long enough for several blocks to share a column.
   const std::int64_t columns = count_of(sizes);
   const bool over_leading = sizes.size() < self.dim() && self.strides().back() == 1 && is_non_overlapping_and_dense(self.layout());
-  if (over_leading) {
-    const auto [partial, semaphores] = column_sum_scratch(device.gpu(), self.numel() / columns, columns);
-    const std::int32_t partial_sums = device.record_allocation(partial);
-    device.scratch(semaphores);
-    device.record_free(partial_sums);
-  }
-  return result;
+  if (over_leading) reduction_scratch(device, column_sum_scratch(device.gpu(), self.numel() / columns, columns));
+  // sum(dims, keepdim=True).view(sizes): where dimensions go, the result is a view.
+  return sizes.size() < self.dim() ? view(result, sizes) : result;
 }
 
 }  // namespace llmem

@@ -40,7 +40,8 @@ struct TensorImpl {
   Ref<Node> grad_fn;           // null: a leaf
   int output_index = 0;        // which output of grad_fn
   Ref<TensorImpl> grad;
-  Ref<Node> accumulator;  // of a leaf that requires grad: its AccumulateGrad node
+  Node* weak_accumulator = nullptr;  // … or, of an activation that is a leaf, kept by the graph alone
+  Ref<Node> accumulator;             // of a leaf that requires grad: its AccumulateGrad node
 };
 void destroy(TensorImpl* impl);
 

@@ -85,6 +85,17 @@ Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length
   return result;
 }
 
+// backward: constant_pad_nd by as many less, which copies
+Tensor pad_last(const Tensor& self, std::int64_t count) {
+  Recorder grad("pad", {&self});
+  Dims sizes = self.sizes();
+  sizes[self.dim() - 1] += count;
+  const Tensor result = self.device().empty(sizes, self.dtype());
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
+  return result;
+}
+
 Tensor reshape(const Tensor& self, const Dims& sizes) {
   if (view_strides(self.layout(), sizes)) return view(self, sizes);
   return unsafe_view(contiguous(self), sizes);

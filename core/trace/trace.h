@@ -47,7 +47,8 @@ struct Trace {
   std::vector<Allocation> allocations;
   std::vector<std::int32_t> events;  // i: allocation i is made; ~i: it is freed
   std::vector<Point> points;
-  std::vector<std::size_t> peak_resets;  // after how many events the peaks start anew (each training step)
+  std::vector<std::size_t> peak_resets;    // after how many events the peaks start anew (each training step)
+  std::vector<std::size_t> cache_flushes;  // after how many events torch.cuda.empty_cache() is called
   std::vector<std::string> modules, ops, phases;
 };
 

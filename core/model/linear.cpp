@@ -1,4 +1,6 @@
-#include "model/modules.h"
+#include "model/linear.h"
+
+#include <utility>
 
 #include "tensor/collectives.h"
 #include "tensor/ops.h"
@@ -14,8 +16,11 @@ Tensor Linear::forward(const Tensor& input) const {
     case LinearSplit::columns: return linear(all_reduce_gradient(input), weight, bias);
     case LinearSplit::rows: return all_reduce(linear(input, weight, bias));
     case LinearSplit::rows_to_sequence: return reduce_scatter_sequence(linear(input, weight, bias), ranks);
-    default: return linear(input, weight, bias);
+    default: break;
   }
+  Tensor result = parts->quantized ? quantized_linear(input, *parts->quantized, bias) : linear(input, weight, bias);
+  if (!parts->adapter || !parts->adapter->enabled) return result;
+  return with_adapter(*this, input, std::move(result));
 }
 
 }  // namespace llmem

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+namespace llmem {
+
+// bitsandbytes: a frozen weight [out, in] in 4 bits (Linear4bit) or 8 (Linear8bitLt).
+struct QuantizedWeight {
+  int bits = 4;
+  std::int64_t out = 0, in = 0;
+  Dtype dtype = Dtype::bfloat16;              // what backward dequantises to
+  Dtype compute_dtype = Dtype::float32;       // what forward dequantises to, 4 bits
+  bool looks_for_outliers = true;             // 8 bits: a threshold above 0
+  Tensor data;                                // two values a byte; 8 bits: one
+  Tensor code, absmax;                        // 4 bits: the table, one scale for 64 values …
+  Tensor offset, second_absmax, second_code;  // … and, double-quantised, what those are made of
+  Tensor scale;                               // 8 bits: one a row
+};
+
+// PEFT's low-rank adapter.
+struct LoraAdapter {
+  Tensor a, b;       // [rank, in], [out, rank]
+  Tensor magnitude;  // DoRA: [out]
+  double dropout = 0.0;
+  bool enabled = true;
+};
+
+// What may be put in or around a Linear after it was made.
+struct LinearParts {
+  std::optional<QuantizedWeight> quantized;  // then the plain weight has no memory
+  std::optional<LoraAdapter> adapter;
+};
+
+// How a linear is split over the ranks of a tensor-parallel group, and where its input comes from and its output goes.
+enum class LinearSplit : std::uint8_t { none, columns, columns_of_gathered, rows, rows_to_sequence };
+
+// torch.nn.Linear. Copies share its parts.
+struct Linear {
+  Tensor weight, bias;  // [out, in], [out] or none
+  LinearSplit split = LinearSplit::none;
+  std::int64_t ranks = 1;
+  std::shared_ptr<LinearParts> parts = std::make_shared<LinearParts>();
+
+  // Under sequence parallelism what a block's first linears share: the whole sequence of their input.
+  Tensor gathered(const Tensor& input) const;
+
+  Tensor forward(const Tensor& input) const;
+};
+
+// Of a quantised weight: the layer itself, and the weight in full precision as DoRA asks for it.
+Tensor quantized_linear(const Tensor& input, const QuantizedWeight& weight, const Tensor& bias);
+Tensor dequantized(const QuantizedWeight& weight);
+
+// What an adapter makes of its layer's result.
+Tensor with_adapter(const Linear& linear, const Tensor& input, Tensor result);
+
+}  // namespace llmem

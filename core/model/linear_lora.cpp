@@ -1,0 +1,104 @@
+#include <utility>
+
+#include "model/linear.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+// PEFT's LoRA layers: peft/tuners/lora/layer.py (Linear), bnb.py (Linear4bit, Linear8bitLt), dora.py.
+namespace llmem {
+
+namespace {
+
+// lora_B(lora_A(x))
+Tensor low_rank(const LoraAdapter& adapter, const Tensor& x) {
+  const Tensor inner = linear(x, adapter.a, {});
+  return linear(inner, adapter.b, {});
+}
+
+// lora_B(lora_A(dropout(x))) * scaling
+Tensor scaled_delta(const LoraAdapter& adapter, const Tensor& x) {
+  const auto inner = [&] {
+    const Tensor dropped = dropout(x, adapter.dropout);
+    return linear(dropped, adapter.a, {});
+  };
+  const auto outer = [&] {
+    const Tensor down = inner();
+    return linear(down, adapter.b, {});
+  };
+  const Tensor delta = outer();
+  return mul_scalar(delta);
+}
+
+// DoraLinearLayer.get_lora_weight: B @ A, by way of the layers' forward
+Tensor lora_weight(const LoraAdapter& adapter) {
+  const std::int64_t in = adapter.a.size(1);
+  const Tensor eye = adapter.a.device().empty({in, in}, adapter.a.dtype());
+  return t(low_rank(adapter, eye));
+}
+
+// get_weight_norm: of each row of the weight with its delta, outside the graph
+Tensor weight_norm(const Tensor& weight, const Tensor& delta) {
+  const Tensor sum = add(weight, mul_scalar(delta));
+  // Autocast has norms in fp32.
+  const Dims rows{sum.size(0)};
+  const Tensor norm = sum.device().empty(rows, sum.device().autocast ? Dtype::float32 : sum.dtype());
+  return to(norm, sum.dtype());
+}
+
+// DoraLinearLayer.forward: what to add to the layer's result. `base`: that result; none with dropout, when the layer is run again on
+// what was left of x.
+Tensor dora_delta(const Linear& layer, const Tensor& x, Tensor base) {
+  const LoraAdapter& adapter = *layer.parts->adapter;
+  Tensor delta = lora_weight(adapter);
+  delta = to(delta, x.dtype());
+  Tensor weight = layer.parts->quantized ? dequantized(*layer.parts->quantized) : layer.weight;
+  weight = to(weight, x.dtype());
+  const Tensor norm = weight_norm(weight, detach(delta));
+  const Tensor magnitude_scale = view(div(adapter.magnitude, norm), {1, norm.size(0)});
+  const Tensor low = low_rank(adapter, x);
+  if (!base) {
+    base = linear(x, weight, {});
+  } else if (layer.bias) {
+    base = sub(base, layer.bias);
+  }
+  const auto scaled_base = [&] {
+    const Tensor shifted = add_scalar(magnitude_scale);
+    return mul(shifted, base);
+  };
+  const auto scaled_low = [&] {
+    const Tensor product = mul(magnitude_scale, low);
+    return mul_scalar(product);
+  };
+  const Tensor first = scaled_base();
+  return add(first, scaled_low());
+}
+
+Tensor with_dora(const Linear& layer, const Tensor& x, const Tensor& result) {
+  const bool drops = layer.parts->adapter->dropout > 0.0;
+  const Tensor left = dropout(x, layer.parts->adapter->dropout);
+  const Tensor delta = dora_delta(layer, left, drops ? Tensor() : result);
+  return add(result, delta);
+}
+
+}  // namespace
+
+Tensor with_adapter(const Linear& layer, const Tensor& input, Tensor result) {
+  const LoraAdapter& adapter = *layer.parts->adapter;
+  const bool quantized = layer.parts->quantized.has_value();
+  if (quantized && layer.parts->quantized->bits == 4) result = clone(result);
+  // A quantised layer leaves casts to autocast where that is on.
+  const bool converts = !quantized || !input.device().autocast;
+  const Dtype expected = result.dtype();
+  const Tensor x = converts ? to(input, adapter.a.dtype()) : input;
+  if (adapter.magnitude) {
+    result = with_dora(layer, x, result);
+  } else {
+    Tensor delta = scaled_delta(adapter, x);
+    if (quantized && converts) delta = to(delta, expected);
+    result = add(result, delta);
+  }
+  if (converts) result = to(result, expected);
+  return result;
+}
+
+}  // namespace llmem

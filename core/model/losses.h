@@ -1,0 +1,22 @@
+#pragma once
+
+#include "model/linear.h"
+
+// From hidden states [B, S, H] or logits [B, S, V] and labels [B, S] to the loss, a scalar.
+namespace llmem {
+
+// transformers loss_utils.ForCausalLMLoss. With num_items, the sum over the tokens divided by it.
+// `split`: each rank has a part of the vocabulary.
+Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {}, bool split = false);
+// transformers trainer_pt_utils.LabelSmoother
+Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
+// The same with Liger's cross entropy.
+Tensor liger_causal_lm_loss(Tensor logits, Tensor labels);
+// liger_kernel/transformers/model/loss_utils.py, LigerForCausalLMLoss: the head is part of it.
+Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels);
+// The head and the cross entropy over `chunk` tokens at a time, each checkpointed (torchtune, TRL's chunked_nll).
+Tensor chunked_loss(Tensor hidden, const Tensor& head, Tensor labels, std::int64_t chunk);
+// TRL's head in tiles: log-probabilities of the labels, [B, S - 1], 0 where there is none.
+Tensor tiled_label_probabilities(const Tensor& hidden, const Tensor& head, const Tensor& labels);
+
+}  // namespace llmem

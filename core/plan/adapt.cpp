@@ -1,0 +1,173 @@
+#include "plan/adapt.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+namespace llmem {
+
+namespace {
+
+bool ends_in(std::string_view name, std::string_view module) {
+  if (name == module) return true;
+  return name.size() > module.size() && name.substr(name.size() - module.size()) == module && name[name.size() - module.size() - 1] == '.';
+}
+
+bool any_ends(std::string_view name, const std::vector<std::string>& modules) {
+  return std::any_of(modules.begin(), modules.end(), [&](const std::string& module) { return ends_in(name, module); });
+}
+
+Tensor weight_of(Device& device, const char* name, const Dims& sizes, Dtype dtype) {
+  const OpScope op(device, name);
+  const Tensor made = device.empty(sizes, dtype);
+  device.set_category(made->storage->allocation, Category::weights);
+  return made;
+}
+
+// bitsandbytes.functional.quantize_4bit's state: a scale for 64 values; double-quantised, 256 scales share another.
+void quantize(Device& device, const Linear& linear, const BaseQuantization& quantization, Dtype dtype) {
+  constexpr std::int64_t block = 64, block_of_scales = 256, table = 16, second_table = 256;
+  QuantizedWeight& made = linear.parts->quantized.emplace();
+  made.bits = quantization.bits;
+  made.out = linear.weight.size(0);
+  made.in = linear.weight.size(1);
+  made.dtype = dtype;
+  made.compute_dtype = quantization.compute_dtype;
+  made.looks_for_outliers = quantization.threshold > 0.0;
+  const std::int64_t values = made.out * made.in, blocks = divide_up(values, block);
+  const auto of = [&](const char* name, const Dims& sizes, Dtype type) { return weight_of(device, name, sizes, type); };
+  if (made.bits == 8) {
+    made.data = of("weight", {made.out, made.in}, Dtype::int8);
+    made.scale = of("SCB", {made.out}, Dtype::float32);
+    return;
+  }
+  made.data = of("weight", {divide_up(values, 2), 1}, Dtype::uint8);
+  made.code = of("code", {table}, Dtype::float32);
+  if (!quantization.double_quant) {
+    made.absmax = of("absmax", {blocks}, Dtype::float32);
+    return;
+  }
+  made.offset = of("offset", {}, Dtype::float32);
+  made.absmax = of("absmax", {blocks}, Dtype::uint8);
+  made.second_absmax = of("second_absmax", {divide_up(blocks, block_of_scales)}, Dtype::float32);
+  made.second_code = of("second_code", {second_table}, Dtype::float32);
+}
+
+}  // namespace
+
+// transformers' get_modules_to_not_convert: the head stays as it is, be it tied or not.
+void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
+                    const std::vector<Tensor>& others) {
+  std::vector<TensorImpl*> converted;
+  for (const NamedLinear& each : model.linears()) {
+    if (each.name == "lm_head" || any_ends(each.name, quantization.skip)) continue;
+    const ModuleScope scope(device, each.name);
+    quantize(device, each.linear, quantization, dtype);
+    converted.push_back(each.linear.weight.get());
+  }
+  for (const Tensor& tensor : others) {
+    if (std::find(converted.begin(), converted.end(), tensor.get()) != converted.end()) continue;
+    tensor->storage->allocate();
+    device.set_category(tensor->storage->allocation, Category::weights);
+  }
+  // A tied head is made, too, until the weights are tied again.
+  if (tied_head) device.scratch(others.front()->storage->bytes);
+}
+
+void prepare_for_training(Device& device, const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& each : parameters) {
+    if (!each.tensor->storage->allocated() || each.tensor.dtype() == Dtype::float32) continue;
+    const ModuleScope scope(device, module_of(each.name));
+    set_data(each.tensor, weight_of(device, "parameter", each.tensor.sizes(), Dtype::float32));
+  }
+  device.empty_cache();
+}
+
+namespace {
+
+struct Adapted {
+  std::string name;
+  Linear linear;
+};
+
+// BaseTunerLayer._get_base_layer_device_and_dtype: adapters begin in the base's dtype, or in which a 4-bit one computes; 8 bits say nothing.
+Dtype first_dtype(const Linear& linear, Dtype weights) {
+  if (!linear.parts->quantized) return weights;
+  return linear.parts->quantized->bits == 4 ? linear.parts->quantized->compute_dtype : Dtype::float32;
+}
+
+// deepcopy(base_layer): every tensor of a 4-bit layer once more; the state is there twice, of the layer and of its weight. Each copy passes
+// through a tensor of one element.
+std::vector<Tensor> deep_copy(Device& device, const QuantizedWeight& w) {
+  const OpScope op(device, "deepcopy");
+  std::vector<Tensor> copies;
+  const auto copy = [&](const Tensor& tensor) {
+    if (!tensor) return;
+    copies.push_back(device.empty(tensor.sizes(), tensor.dtype()));
+    device.scratch(size_of(tensor.dtype()));
+  };
+  const auto state = [&] {
+    for (const Tensor* each : {&w.absmax, &w.code, &w.offset, &w.second_absmax, &w.second_code}) copy(*each);
+  };
+  state();
+  copy(w.data);
+  state();
+  return copies;
+}
+
+// DoraLinearLayer.update_layer: the norm of each row of W + scaling * B @ A
+Tensor dora_magnitude(Device& device, const Linear& linear, const LoraAdapter& adapter) {
+  std::vector<Tensor> copies;
+  if (linear.parts->quantized && linear.parts->quantized->bits == 4) copies = deep_copy(device, *linear.parts->quantized);
+  const Tensor weight = linear.parts->quantized ? dequantized(*linear.parts->quantized) : linear.weight;
+  const Dims sizes{adapter.b.size(0), adapter.a.size(1)};
+  const Tensor delta = device.empty(sizes, adapter.a.dtype());
+  device.use_cublas();
+  Tensor sum;
+  {
+    const Tensor scaled = device.empty(sizes, delta.dtype());
+    sum = add(weight, scaled);
+  }
+  return weight_of(device, "lora_magnitude_vector", {sizes[0]}, sum.dtype());
+}
+
+void add_adapter(Device& device, const Linear& linear, const AdapterOptions& options, Dtype weights) {
+  LoraAdapter& adapter = linear.parts->adapter.emplace();
+  const Dtype dtype = first_dtype(linear, weights);
+  adapter.dropout = options.dropout;
+  adapter.a = weight_of(device, "lora_A", {options.rank, linear.weight.size(1)}, dtype);
+  adapter.b = weight_of(device, "lora_B", {linear.weight.size(0), options.rank}, dtype);
+  if (options.dora) adapter.magnitude = dora_magnitude(device, linear, adapter);
+}
+
+}  // namespace
+
+std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, const AdapterOptions& options, Dtype weights) {
+  std::vector<const NamedLinear*> adapted;
+  for (const NamedLinear& each : model.linears()) {
+    if (options.all_linear ? each.name == "lm_head" : !any_ends(each.name, options.targets)) continue;
+    adapted.push_back(&each);
+    const ModuleScope scope(device, each.name);
+    add_adapter(device, each.linear, options, weights);
+  }
+  // cast_adapter_dtype: half-precision adapters become fp32 once all are made.
+  std::vector<NamedTensor> trained;
+  for (const NamedLinear* each : adapted) {
+    const ModuleScope scope(device, each->name);
+    LoraAdapter& adapter = *each->linear.parts->adapter;
+    for (const auto& [name, tensor] :
+         {std::pair{"lora_A", &adapter.a}, std::pair{"lora_B", &adapter.b}, std::pair{"lora_magnitude_vector", &adapter.magnitude}}) {
+      if (!*tensor) continue;
+      if (options.upcast && tensor->dtype() != Dtype::float32) *tensor = weight_of(device, name, tensor->sizes(), Dtype::float32);
+      require_grad(*tensor);
+      trained.push_back({each->name + "." + name + ".weight", *tensor, -1});
+    }
+  }
+  return trained;
+}
+
+}  // namespace llmem

@@ -1,0 +1,195 @@
+#include "step/trainer.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/losses.h"
+#include "step/grad_scaler.h"
+#include "step/optimizer.h"
+#include "step/play.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+namespace llmem {
+
+namespace {
+
+struct Batch {
+  Tensor ids, labels, attention_mask;
+};
+
+// transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
+bool decays(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  const std::string dotted = "." + std::string(name) + ".";
+  return !has("bias") && !has("layernorm") && !has("rmsnorm") && dotted.find(".norm.") == std::string::npos &&
+         dotted.find("_norm.") == std::string::npos;
+}
+
+class TrainerLoop {
+ public:
+  TrainerLoop(Device& device, const Spec& spec, Rank& rank)
+      : device_(device), training_(spec.training), rank_(rank), options_(forward_options(spec.training)), scaler_(device) {
+    std::vector<NamedTensor> all = rank.optimized;
+    const auto others = std::stable_partition(all.begin(), all.end(), [](const NamedTensor& each) { return decays(each.name); });
+    append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer);
+    if (others != all.end()) append_optimizers(optimizers_, device, {others, all.end()}, training_.optimizer);
+  }
+
+  void train() {
+    device_.empty_cache();  // accelerator.free_memory()
+    device_.begin_phase("train");
+    total_loss_ = scalar("tr_loss");
+    for (int i = 0; i < steps_played; ++i) step(i);
+  }
+
+ private:
+  Tensor scalar(const char* name, Dtype dtype = Dtype::float32) {
+    const OpScope op(device_, name);
+    return device_.empty({}, dtype);
+  }
+
+  void step(int number) {
+    prefix_ = "step" + std::to_string(number) + ".";
+    device_.begin_step();
+    fetch();
+    for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
+    phase("clip");
+    gradient_norm_.reset();
+    if (scaled()) scaler_.unscale();
+    gradient_norm_ = clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
+    done();
+    phase("optimizer");
+    if (scaled()) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
+    for (const auto& optimizer : optimizers_) optimizer->step();
+    if (scaled()) scaler_.after_step();
+    done();
+    phase("zero_grad");
+    for (const NamedTensor& each : rank_.optimized) each.tensor->grad.reset();
+    done();
+  }
+
+  // get_batch_samples: all micro-batches of the step, while those of the step before are still bound; then the tokens that count.
+  void fetch() {
+    device_.begin_phase(prefix_ + "forward0");
+    std::vector<Batch> fetched;
+    {
+      const ModuleScope scope(device_, "batch");
+      for (std::int64_t a = 0; a < training_.accumulation; ++a) fetched.push_back(batch(training_.micro_batch));
+    }
+    Tensor count;
+    for (const Batch& each : fetched) {
+      const Tensor tokens = counted(each.labels);
+      count = scalar("num_items_in_batch", Dtype::int64);
+    }
+    const Tensor items = scalar("num_items_in_batch");
+    count.reset();
+    options_.num_items = items;
+    batches_ = std::move(fetched);
+  }
+
+  Batch batch(std::int64_t rows) {
+    Batch made;
+    for (Tensor* each : {&made.ids, &made.labels, &made.attention_mask}) *each = device_.empty({rows, training_.sequence}, Dtype::int64);
+    return made;
+  }
+
+  // labels[..., 1:].ne(-100).sum()
+  Tensor counted(const Tensor& labels) {
+    const OpScope op(device_, "num_items_in_batch");
+    const std::int64_t count = labels.size(0) * (labels.size(1) - 1);
+    const Tensor kept = device_.empty({count}, Dtype::boolean);
+    const Tensor sum = device_.empty({}, Dtype::int64);
+    device_.scratch(Bytes{8} * count);
+    return sum;
+  }
+
+  void micro_batch(std::int64_t a) {
+    const std::string number = std::to_string(a);
+    phase("forward" + number);
+    rank_.before_micro_batch(a + 1 == training_.accumulation);
+    Tensor loss = compute_loss(batches_[static_cast<std::size_t>(a)]);
+    done();
+    phase("backward" + number);
+    {
+      const Tensor divided = mul_scalar(loss);  // by the accumulation steps, be it one
+      if (scaled()) {
+        backward(scaler_.scale(divided), rank_.after_backward);
+      } else {
+        backward(divided, rank_.after_backward);
+      }
+    }
+    done();
+    step_loss_ = detach(loss);
+    loss.reset();
+    look_for_nans();
+  }
+
+  // torch.isnan(tr_loss_step) or torch.isinf(tr_loss_step)
+  void look_for_nans() {
+    const OpScope op(device_, "logging_nan_inf_filter");
+    device_.scratch(Bytes{1});
+    const Tensor magnitude = scalar("isinf");
+    device_.scratch(Bytes{1});
+  }
+
+  Tensor compute_loss(const Batch& batch) {
+    options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
+    const Tensor loss = training_.label_smoothing ? smoothed_loss(batch) : model_loss(batch);
+    return mul_in_place(loss);  // loss *= num_processes
+  }
+
+  // accelerate's convert_outputs_to_fp32 around autocast around the forward
+  Tensor model_loss(const Batch& batch) {
+    Tensor logits, loss;
+    {
+      const AutocastRegion autocast(device_, training_.autocast);
+      loss = rank_.model->loss(batch.ids, batch.labels, options_, rank_.hooks, &logits);
+    }
+    if (training_.autocast) logits = to(logits, Dtype::float32);
+    return loss;
+  }
+
+  Tensor smoothed_loss(const Batch& batch) {
+    Tensor logits;
+    {
+      const AutocastRegion autocast(device_, training_.autocast);
+      logits = rank_.model->logits(batch.ids, options_, rank_.hooks);
+    }
+    const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
+    if (training_.autocast) logits = to(logits, Dtype::float32);
+    return label_smoothed_loss(logits, batch.labels, options_.num_items);
+  }
+
+  bool scaled() const { return training_.grad_scaler || training_.autocast == Dtype::float16; }
+
+  void phase(const std::string& name) {
+    phase_ = prefix_ + name;
+    device_.begin_phase(phase_);
+  }
+  void done() { device_.point(phase_); }
+
+  Device& device_;
+  const Training& training_;
+  Rank& rank_;
+  ForwardOptions options_;
+  Optimizers optimizers_;
+  GradScaler scaler_;
+  std::vector<Batch> batches_;
+  Tensor total_loss_, step_loss_, gradient_norm_;
+  std::string prefix_, phase_;
+};
+
+}  // namespace
+
+std::shared_ptr<void> run_trainer(Device& device, const Spec& spec, Rank& rank) {
+  const auto loop = std::make_shared<TrainerLoop>(device, spec, rank);
+  loop->train();
+  return loop;
+}
+
+}  // namespace llmem

@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tensor/autograd.h"
+#include "tensor/device.h"
+#include "tensor/ops.h"
+
+// What TRL's losses are made of (trl/kernels/chunked_logprob.py), and the indexing around them.
+namespace llmem {
+
+namespace {
+
+constexpr std::int64_t token_chunk = 4096, word_chunk = 32768;
+
+Dtype compute_dtype(const Tensor& hidden) { return hidden.device().autocast.value_or(hidden.dtype()); }
+
+// Runs over tiles of tokens and words. The names `hidden_chunk` and, in backward, `w_chunk` live until they are bound again; what they are bound
+// to at last is returned.
+Tensors over_tiles(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool keeps_weight_chunk) {
+  Device& device = hidden.device();
+  const With no_grad(device.grad_enabled, false);
+  const std::int64_t tokens = hidden.size(0), words = weight.size(0), width = hidden.size(1);
+  Tensor hidden_chunk, weight_chunk;
+  for (std::int64_t start = 0; start < tokens; start += token_chunk) {
+    if (hidden.dtype() != dtype) hidden_chunk = device.empty({std::min(token_chunk, tokens - start), width}, dtype);
+    for (std::int64_t word = 0; word < words; word += word_chunk) {
+      if (weight.dtype() != dtype) weight_chunk = device.empty({std::min(word_chunk, words - word), width}, dtype);
+      device.use_cublas();
+      if (!keeps_weight_chunk) weight_chunk.reset();
+    }
+  }
+  return {hidden_chunk, weight_chunk};
+}
+
+Tensors tiled_gradients(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool wants_weight) {
+  Device& device = hidden.device();
+  Tensor hidden_gradient = device.empty(hidden.sizes(), Dtype::float32);
+  Tensor weight_gradient = wants_weight ? device.empty(weight.sizes(), Dtype::float32) : Tensor();
+  const Tensor tile = device.empty({std::min(hidden.size(0), token_chunk), word_chunk}, dtype);
+  const Tensors last = over_tiles(hidden, weight, dtype, true);
+  const Tensor cast_hidden = to(hidden_gradient, hidden.dtype());
+  return {cast_hidden, weight_gradient ? to(weight_gradient, weight.dtype()) : Tensor(), Tensor()};
+}
+
+}  // namespace
+
+// aten/src/ATen/native/cuda/IndexingBackward… (Indexing.cu), index_put_with_sort_kernel, over a tensor of zeros: the linear index from two index
+// tensors, then keys and values sorted.
+Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second) {
+  Recorder grad("index", {&self});
+  Saved first_ = grad.save_if(grad.recording(), first);
+  Saved second_ = grad.save_if(grad.recording(), second);
+  Dims sizes{count};
+  for (int d = 2; d < self.dim(); ++d) sizes.push_back(self.sizes()[d]);
+  const Tensor result = self.device().empty(sizes, self.dtype());
+  grad.attach(result);
+  grad.backward([first_ = std::move(first_), second_ = std::move(second_), sizes = self.sizes(), count](Tensors& gradients) {
+    const Tensors indices{first_.unpack(), second_.unpack()};
+    Device& device = gradients[0].device();
+    const Tensor out = device.empty(sizes, gradients[0].dtype());
+    const auto vector = [&] { return device.empty({count}, Dtype::int64); };
+    Tensor linear;
+    {
+      const Tensor scaled = vector();
+      linear = vector();
+    }
+    {
+      const Tensor product = vector();
+      device.scratch(Bytes{8} * count);
+    }
+    const Tensor sorted = vector(), original = vector();
+    {
+      const Tensor range = vector();
+      device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(sizes[0] * sizes[1] - 1, 1)));
+    }
+    return Tensors{out};
+  });
+  return result;
+}
+
+Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
+  Recorder grad("ChunkedLogProb", {&hidden, &weight});
+  Device& device = hidden.device();
+  const Dtype dtype = compute_dtype(hidden);
+  const std::int64_t tokens = hidden.size(0);
+  const auto one_a_token = [&] { return device.empty({tokens}, Dtype::float32); };
+  Tensor log_z, result;
+  {
+    std::vector<Tensor> statistics;
+    for (int i = 0; i < 7; ++i) statistics.push_back(one_a_token());
+    const Tensor tile = device.empty({std::min(tokens, token_chunk), word_chunk}, dtype);
+    const Tensors last = over_tiles(hidden, weight, dtype, false);
+    {
+      const Tensor logarithm = one_a_token();
+      log_z = one_a_token();
+    }
+    result = one_a_token();
+  }
+  Saved hidden_ = grad.save_if(grad.recording(), hidden);
+  Saved weight_ = grad.save_if(grad.recording(), weight);
+  Saved targets_ = grad.save_if(grad.recording(), targets);
+  Saved log_z_ = grad.save_if(grad.recording(), log_z);
+  grad.attach(result);
+  grad.backward([hidden_ = std::move(hidden_), weight_ = std::move(weight_), targets_ = std::move(targets_), log_z_ = std::move(log_z_),
+                 dtype, wants_weight = grad.needs(1)](Tensors&) {
+    const Tensors saved{hidden_.unpack(), weight_.unpack(), targets_.unpack(), log_z_.unpack()};
+    return tiled_gradients(saved[0], saved[1], dtype, wants_weight);
+  });
+  return result;
+}
+
+namespace {
+
+// aten/src/ATen/native/cuda/Nonzero.cu: a count by cub::DeviceReduce (a float a block, ten blocks a multiprocessor, unless one block does),
+// then cub::DeviceSelect.
+void nonzero_scratch(Device& device, std::int64_t count) {
+  const Tensor counter = device.empty({1}, Dtype::int32);
+  device.scratch(count <= 4096 ? Bytes{1} : Bytes{255} + round_up(Bytes{40} * device.gpu().sms, Bytes{256}));
+  device.scratch(Bytes{1023});
+}
+
+}  // namespace
+
+// zeros.masked_scatter(ones, source): a copy of the zeros, a prefix sum over the mask. Its gradient selects by the mask; a mask without values
+// selects nothing, and what is missing is made of zeros (FunctionsManual.cpp, masked_scatter_backward).
+Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes) {
+  Recorder grad("masked_scatter", {&source});
+  Device& device = source.device();
+  const Tensor zeros = device.empty(sizes, source.dtype());
+  const Tensor mask = device.empty(sizes, Dtype::boolean);
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor result = device.empty(sizes, source.dtype());
+  {
+    const Tensor positions = device.empty({count_of(sizes)}, Dtype::int64);
+    device.scratch(scan_scratch(count_of(sizes)));
+  }
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_), count = source.numel()](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    Device& owner = saved.device();
+    nonzero_scratch(owner, saved.numel());
+    const Tensor missing = owner.empty({count}, gradients[0].dtype());
+    return Tensors{owner.empty({count}, gradients[0].dtype())};
+  });
+  return result;
+}
+
+// mean(): backward: grad.expand(sizes) / n
+Tensor mean_all(const Tensor& self) {
+  Recorder grad("mean", {&self});
+  Device& device = self.device();
+  const Tensor result = device.empty({}, self.dtype());
+  reduction_scratch(device, row_sum_scratch(device.gpu(), 1, self.numel()));
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
+  return result;
+}
+
+// backward: grad.expand(sizes)
+Tensor sum_all(const Tensor& self) {
+  Recorder grad("sum", {&self});
+  Device& device = self.device();
+  const Tensor result = device.empty({}, self.dtype());
+  reduction_scratch(device, row_sum_scratch(device.gpu(), 1, self.numel()));
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{expand(gradients[0], sizes)}; });
+  return result;
+}
+
+// backward: grad.expand(sizes), cast back
+Tensor sum_last_float(const Tensor& self) {
+  Recorder grad("sum", {&self});
+  Device& device = self.device();
+  Dims sizes = self.sizes();
+  sizes[self.dim() - 1] = 1;
+  const Tensor result = device.empty(sizes, Dtype::float32);
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{expand(gradients[0], sizes)}; });
+  return result;
+}
+
+// backward: zeros of self's size, the gradient scattered into them
+Tensor gather_last(const Tensor& self, const Tensor& index) {
+  Recorder grad("gather", {&self});
+  Saved self_ = grad.save_if(grad.recording(), self);
+  Saved index_ = grad.save_if(grad.recording(), index);
+  Dims sizes = self.sizes();
+  sizes[self.dim() - 1] = 1;
+  const Tensor result = self.device().empty(sizes, self.dtype());
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_), index_ = std::move(index_)](Tensors& gradients) {
+    const Tensor saved = self_.unpack(), at = index_.unpack();
+    return Tensors{saved.device().empty(saved.sizes(), gradients[0].dtype())};
+  });
+  return result;
+}
+
+// In place: the same memory, a step further in the graph.
+Tensor mul_in_place(const Tensor& self) {
+  Recorder grad("mul_", {&self});
+  const Tensor result = detach(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{gradients[0].device().empty(gradients[0].sizes(), gradients[0].dtype())}; });
+  return result;
+}
+
+// backward: grad.masked_fill(mask, 0)
+Tensor masked_fill_in_place(const Tensor& self, const Tensor& mask) {
+  Recorder grad("masked_fill_", {&self});
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor result = detach(self);
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    return Tensors{gradients[0].device().empty(gradients[0].sizes(), gradients[0].dtype())};
+  });
+  return result;
+}
+
+// sum(1) of a matrix: backward: grad.unsqueeze(1).expand(sizes)
+Tensor sum_rows(const Tensor& self) {
+  Recorder grad("sum", {&self});
+  Device& device = self.device();
+  const Tensor result = device.empty({self.size(0)}, self.dtype());
+  reduction_scratch(device, row_sum_scratch(device.gpu(), self.size(0), self.size(1)));
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{expand(unsqueeze(gradients[0], 1), sizes)}; });
+  return result;
+}
+
+// Pieces of `length` along dimension 0; backward: their gradients, concatenated.
+std::vector<Tensor> split(const Tensor& self, std::int64_t length) {
+  Recorder grad("split", {&self});
+  std::vector<Tensor> pieces;
+  {
+    const With no_grad(self.device().grad_enabled, false);
+    for (std::int64_t start = 0; start < self.size(0); start += length)
+      pieces.push_back(narrow(self, 0, start, std::min(length, self.size(0) - start)));
+  }
+  for (const Tensor& piece : pieces) grad.attach(piece);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
+  return pieces;
+}
+
+// log_sigmoid_forward: the result, and on the CPU only a buffer; backward: grad * …
+Tensor log_sigmoid(const Tensor& self) {
+  Recorder grad("log_sigmoid", {&self});
+  Saved self_ = grad.save_if(grad.recording(), self);
+  const Tensor result = self.device().empty(self.sizes(), self.dtype());
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_)](Tensors& gradients) {
+    const Tensor saved = self_.unpack();
+    return Tensors{gradients[0].device().empty(saved.sizes(), saved.dtype())};
+  });
+  return result;
+}
+
+}  // namespace llmem
