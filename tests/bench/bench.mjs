@@ -1,33 +1,38 @@
-// Time of one estimate, native and WASM, and of one event of its trace.
+// CPU time of one estimate, native and WASM, and of one event of its trace.
 import { spawnSync } from 'node:child_process';
 
-import { loadWasm, nativeAnswers, root, withInlineConfig } from '../contract/engine.mjs';
+import { loadWasm, nativeCommand, withInlineConfig } from '../contract/engine.mjs';
 
 const wasmBudget = 10;  // ms for Llama-3.1-8B on one GPU
 const slack = 4;        // a busy or slow machine is no failure; losing the order of magnitude is
 const cases = ['meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.1-70B'];
-const runs = 20;
+const warmUp = 40, runs = 40;
 
-const milliseconds = (act) => {
-  const start = performance.now();
-  act();
-  return performance.now() - start;
-};
-
-// The process starts once for all its lines, so its start-up is taken off by the difference of two runs.
-function nativeTime(spec) {
-  const one = milliseconds(() => nativeAnswers([spec]));
-  const many = milliseconds(() => nativeAnswers(Array(runs + 1).fill(spec)));
-  return Math.max(0, many - one) / runs;
-}
-
+// CPU time, not the clock's: other work on the machine must not show. The median of many runs, after the engine's JIT has settled.
 function wasmTime(llmem, spec) {
-  const times = Array.from({ length: runs }, () => milliseconds(() => llmem.estimate(spec))).sort((a, b) => a - b);
+  for (let i = 0; i < warmUp; ++i) llmem.estimate(spec);
+  const times = Array.from({ length: runs }, () => {
+    const begin = process.cpuUsage();
+    llmem.estimate(spec);
+    const { user, system } = process.cpuUsage(begin);
+    return (user + system) / 1000;
+  }).sort((a, b) => a - b);
   return times[runs / 2];
 }
 
+// The process starts once for all its lines, so its start-up is taken off by the difference of two runs.
+function nativeTime(spec) {
+  const cpu = (lines) => {
+    const command = `TIMEFORMAT='%U %S'; time "${nativeCommand}" estimate >/dev/null`;
+    const run = spawnSync('bash', ['-c', command], { input: `${spec}\n`.repeat(lines), encoding: 'utf8' });
+    const [user, system] = run.stderr.trim().split(' ').map(Number);
+    return (user + system) * 1000;
+  };
+  return Math.max(0, cpu(runs + 1) - cpu(1)) / runs;
+}
+
 function eventCount(spec) {
-  const run = spawnSync(`${root}build/native-release/llmem`, ['events'], { input: spec + '\n', maxBuffer: 2 ** 30 });
+  const run = spawnSync(nativeCommand, ['events'], { input: spec + '\n', maxBuffer: 2 ** 30 });
   return run.status === 0 ? run.stdout.toString().split('\n').length - 1 : 0;
 }
 

@@ -3,7 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
 export const root = new URL('../../', import.meta.url).pathname;
-const native = `${root}build/native-release/llmem`;
+/** The native command. */
+export const nativeCommand = `${root}build/native-release/llmem`;
 const door = `${root}build/wasm/llmem`;
 
 /** The door's two files, as the page is served them. */
@@ -11,7 +12,7 @@ export const doorFiles = [`${door}.mjs`, `${door}.wasm`];
 
 /** What `llmem estimate` answers to these specs, one a line. */
 export function nativeAnswers(specs) {
-  const run = spawnSync(native, ['estimate'], { input: specs.map((spec) => spec + '\n').join(''), maxBuffer: 2 ** 30 });
+  const run = spawnSync(nativeCommand, ['estimate'], { input: specs.map((spec) => spec + '\n').join(''), maxBuffer: 2 ** 30 });
   if (run.error) throw run.error;
   if (run.status === null) throw new Error(`llmem died: ${run.signal}\n${run.stderr}`);
   return run.stdout.toString().split('\n').slice(0, -1);
