@@ -63,7 +63,13 @@ install() {
   install_npm "$root/web"
 }
 
-build() { cmake --workflow --preset "$1"; }
+# build PRESET TARGET…
+build() {
+  local preset=$1
+  shift
+  cmake --preset "$preset"
+  cmake --build --preset "$preset" --target "$@"
+}
 
 # GoogleTest's own report of each test is noise until one fails.
 unit_native() { ASAN_OPTIONS=detect_leaks=1 build/native-debug/tests/unit_tests --gtest_brief=1; }
@@ -74,9 +80,9 @@ page() { npm --prefix web run --silent test; }
 
 begin=$SECONDS
 install
-step build-native-release build native-release
-step build-native-debug build native-debug
-step build-wasm build wasm
+step build-native-release build native-release llmem vectors
+step build-native-debug build native-debug unit_tests
+step build-wasm build wasm door unit_tests
 suite rules node tests/rules/rules.mjs
 suite unit-native unit_native
 suite unit-wasm unit_wasm
