@@ -9,7 +9,7 @@ install_packages "${build_packages[@]}"
 install_node
 install_npm "$root/web"
 mkdir -p build
-cmake --workflow --preset wasm >build/wasm.log 2>&1 || { cat build/wasm.log; exit 1; }
+{ cmake --preset wasm && cmake --build --preset wasm --target door; } >build/wasm.log 2>&1 || { cat build/wasm.log; exit 1; }
 npm --prefix web run --silent build
 
 port=${PORT:-4173}
