@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -41,6 +43,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "llmem: %s. See llmem --help.\n", read.error.c_str());
     return 2;
   }
+  // One estimate's memory serves the next: without this glibc hands the trace's pages back to the kernel after every line.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
   const llmem::Arguments& arguments = read.arguments;
   if (arguments.command == llmem::Command::help) return std::fputs(llmem::help_text, stdout) < 0;
   if (arguments.command == llmem::Command::version) return std::puts(version) < 0;
