@@ -36,7 +36,7 @@ class Pool {
   static constexpr std::size_t slots_a_block = 256;
 
   void grow() {
-    blocks_.push_back(std::make_unique_for_overwrite<Slot[]>(slots_a_block));
+    blocks_.emplace_back(new Slot[slots_a_block]);  // not make_unique: it would zero them
     for (std::size_t i = 0; i < slots_a_block; ++i) {
       Slot& slot = blocks_.back()[i];
       slot.next = free_;
