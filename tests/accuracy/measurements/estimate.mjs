@@ -1,0 +1,65 @@
+// Specs through `llmem estimate`. Where it refuses something of a spec, what can stand in for it is asked instead, and noted.
+import { spawnSync } from 'node:child_process';
+
+import { replacements } from './tables.mjs';
+
+const mostRounds = 8;
+
+function answers(llmem, specs) {
+  if (specs.length === 0) return [];
+  const input = specs.map((spec) => JSON.stringify(spec)).join('\n') + '\n';
+  const run = spawnSync(llmem, ['estimate'], { input, encoding: 'utf8', maxBuffer: 2 ** 31 });
+  if (run.error) throw run.error;
+  const lines = run.stdout.split('\n').slice(0, specs.length);
+  return specs.map((_, i) => readAnswer(lines[i]));
+}
+
+function readAnswer(line) {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return { ok: false, problems: [{ at: '', code: 'crash', message: 'llmem gave no answer' }] };
+  }
+}
+
+// The object and key that a JSON pointer names, or null.
+function place(spec, pointer) {
+  const keys = pointer.split('/').slice(1), last = keys.pop();
+  let object = spec;
+  for (const key of keys) object = object?.[key];
+  return object && typeof object === 'object' && last !== undefined ? [object, last] : null;
+}
+
+const fits = (value, pattern) => pattern === undefined || (pattern instanceof RegExp ? pattern.test(value) : value === pattern);
+
+// Puts the first replacement that applies to the problem into the spec; its words, or null if there is none.
+function replace(spec, problem) {
+  for (const { at, from, to, with: others, says } of replacements) {
+    const found = at.test(problem.at) ? place(spec, problem.at) : null;
+    if (!found || !(found[1] in found[0])) continue;
+    const [object, key] = found;
+    if (!fits(object[key], from) || object[key] === to) continue;
+    if (to === undefined) delete object[key];
+    else Object.assign(object, { [key]: to }, others);
+    return says;
+  }
+  return null;
+}
+
+// entries: [{spec}] → each gets `report`, or `problems`, and `replaced`: what stands in for what.
+export function estimate(llmem, entries) {
+  let open = entries;
+  for (const entry of entries) entry.replaced = [];
+  for (let round = 0; round < mostRounds && open.length > 0; ++round) {
+    const results = answers(llmem, open.map(({ spec }) => spec));
+    open = open.filter((entry, i) => {
+      const { ok, value, problems } = results[i];
+      entry.report = ok ? value : undefined;
+      entry.problems = ok ? undefined : problems;
+      if (ok) return false;
+      const words = problems.map((problem) => replace(entry.spec, problem));
+      entry.replaced.push(...new Set(words.filter((word) => word && !entry.replaced.includes(word))));
+      return words.every(Boolean);
+    });
+  }
+}

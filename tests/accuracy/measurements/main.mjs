@@ -1,0 +1,32 @@
+// Scores published measurements: node main.mjs FILE.json [FLOORS.json]. See ../README.md.
+import { readFileSync } from 'node:fs';
+
+import { estimate } from './estimate.mjs';
+import { readPresets } from './models.mjs';
+import { printReport } from './print.mjs';
+import { mapRow } from './row_to_spec.mjs';
+import { score } from './score.mjs';
+
+const root = new URL('../../../', import.meta.url).pathname;
+
+function readRows(file) {
+  const read = JSON.parse(readFileSync(file, 'utf8'));
+  const rows = Array.isArray(read) ? read : read.rows;
+  if (!Array.isArray(rows)) throw new Error(`${file} is no list of rows`);
+  return rows.map((row) => (typeof row === 'object' && row !== null ? row : { id: String(row) }));
+}
+
+const llmem = process.env.LLMEM ?? `${root}build/native-release/llmem`;
+
+function scored(rows) {
+  const presets = readPresets(`${root}presets/models/`);
+  const entries = rows.map((row) => ({ row, ...mapRow(row, presets) }));
+  estimate(llmem, entries.filter(({ spec }) => spec));
+  for (const entry of entries) {
+    if (entry.report) Object.assign(entry, score(entry.row, entry.report, entry.gpuKnown, entry.spec.parallel.rank));
+  }
+  return entries;
+}
+
+const [file] = process.argv.slice(2);
+printReport(scored(readRows(file)));

@@ -1,0 +1,318 @@
+// A measured run, in the words of its source → a spec of the wire format. General rules only: nothing here knows a row.
+import * as tables from './tables.mjs';
+import { findModel } from './models.mjs';
+
+const said = (value) => (value === null || value === undefined ? '' : String(value)).toLowerCase().trim();
+
+// The first row of a table whose pattern is in the text, or null.
+function look(table, text) {
+  const found = table.find(([pattern]) => pattern.test(text));
+  return found ? found[1] : null;
+}
+
+// A number from a field that may be text or missing.
+function count(value) {
+  const number = Number(value);
+  return Number.isInteger(number) && number > 0 ? number : null;
+}
+
+class Unmappable extends Error {}
+
+function refuse(why) {
+  throw new Unmappable(why);
+}
+
+// The table's entry for a field's words; what it assumes goes to the notes. A field that says nothing gives `otherwise`.
+function read(notes, name, table, text, otherwise, otherwiseSays) {
+  const found = text ? look(table, text) : null;
+  if (!found && text && otherwise === undefined) refuse(`${name}: "${text.slice(0, 60)}" means nothing here`);
+  if (!found) {
+    if (otherwiseSays) notes.push(`${name}: ${otherwiseSays}`);
+    return otherwise ?? {};
+  }
+  if (found.refuse) refuse(found.refuse);
+  if (found.instead) notes.push(found.instead);
+  if (found.assumed) notes.push(found.assumed);
+  return found;
+}
+
+const everything = (row) => [row.source, row.source_url_or_repo_path, row.software, row.note].map(said).join(' ');
+
+function frameworkOf(row) {
+  const text = everything(row);
+  return tables.frameworks.find(({ match }) => match.test(text)) ?? { name: 'a plain loop' };
+}
+
+function modelOf(row, framework, method, presets, notes) {
+  const found = findModel(row.model, count(row.n_params), presets);
+  if (found.refuse) refuse(found.refuse);
+  if (found.assumed) notes.push(found.assumed);
+  const changes = {};
+  if (framework.padToken && lacksPadToken(found.config)) {
+    changes.vocab_size = found.config.vocab_size + 1;
+    notes.push(framework.says);
+  }
+  if (method.head) changes.architectures = [found.config.architectures[0].replace(/For\w+$/, method.head)];
+  if (found.key && Object.keys(changes).length === 0) return found.id;  // a preset as it is
+  return { name: found.id, config: { ...found.config, ...changes } };
+}
+
+// SentencePiece tokenizers of Llama 2's time come without a pad token.
+const lacksPadToken = ({ model_type: type, vocab_size: words }) => ['llama', 'mistral', 'mixtral'].includes(type) && words === 32000;
+
+function gpuOf(row, notes) {
+  const name = said(row.gpu), gb = Number(row.gpu_capacity_gb) || 0;
+  const found = tables.gpus.find(([pattern, entry]) => pattern.test(name) && (!entry.gb || gb >= entry.gb));
+  if (found?.[1].refuse) refuse(found[1].refuse);
+  if (found) {
+    if (found[1].assumed) notes.push(found[1].assumed);
+    return { gpu: found[1].id ?? found[1].described, known: true };
+  }
+  if (gb > 0) {
+    const [, id] = tables.gpusBySize.reduce((best, each) => (Math.abs(each[0] - gb) < Math.abs(best[0] - gb) ? each : best));
+    notes.push(`GPU: ${id}, the usual one of ${gb} GB`);
+    return { gpu: id, known: true };
+  }
+  notes.push('GPU: not stated, an A100 80GB');
+  return { gpu: 'a100-sxm-80gb', known: false };
+}
+
+function targetsOf(row, notes) {
+  const targets = row.lora?.targets;
+  if (targets === null || targets === undefined) {
+    notes.push('LoRA: on q_proj and v_proj, PEFT\'s default');
+    return ['q_proj', 'v_proj'];
+  }
+  if (typeof targets === 'string') {
+    if (/^all.?linear$/i.test(targets)) return 'all-linear';
+    return [...new Set(tables.modulePaths.filter(([, path]) => matches(targets, path)).map(([name]) => name))];
+  }
+  const names = [];
+  for (const target of targets) {
+    const last = String(target).split('.').pop();
+    for (const name of tables.moduleNames[last] ?? [last]) if (!names.includes(name)) names.push(name);
+  }
+  return names.filter((name) => name !== 'experts');
+}
+
+function matches(pattern, path) {
+  try {
+    return new RegExp(pattern).test(path);
+  } catch {
+    return false;
+  }
+}
+
+function adapterOf(row, framework, method, notes) {
+  const lora = row.lora ?? {};
+  const adapter = { rank: count(lora.r) ?? count(lora.rank) ?? 8, targets: targetsOf(row, notes), dropout: Number(lora.dropout) || 0 };
+  if (!count(lora.r) && !count(lora.rank)) notes.push('LoRA: rank 8, PEFT\'s default');
+  if (adapter.targets.length === 0) refuse('none of LoRA\'s modules is known');
+  const words = `${said(row.precision)} ${said(row.master_weights)}`;
+  if (framework.upcast === false || /adapters (in )?bf16|incl\. adapters/.test(words)) adapter.upcast = false;
+  if (method.dora) adapter.dora = true;
+  const saved = lora.modules_to_save ?? (method.saved ? ['embed_tokens', 'lm_head'] : []);
+  if (saved.length > 0) adapter.modules_to_save = saved;
+  return adapter;
+}
+
+function trainingOf(row, framework, method, notes) {
+  const precision = read(notes, 'precision', tables.precisions, `${said(row.precision)} ${said(row.master_weights)}`.trim(), { weights: 'bfloat16' }, 'not stated, bfloat16');
+  const training = { method: method.method, weights: precision.weights };
+  if (method.objective) training.objective = method.objective;
+  if (method.method === 'lora') training.adapter = adapterOf(row, framework, method, notes);
+  if (method.base) addBase(row, framework, method, precision, training);
+  training.optimizer = optimizerOf(row, framework, notes);
+  Object.assign(training, batchOf(row));
+  addCheckpointing(row, framework, training, notes);
+  training.attention = read(notes, 'attention', tables.attentions, said(row.attention), { attention: 'sdpa' }, 'not stated, SDPA').attention;
+  addLoss(row, training, notes);
+  training.loop = framework.loop ?? look(tables.loops, Object.values(row).map((value) => said(typeof value === 'string' ? value : '')).join(' ')) ?? 'plain';
+  if (framework.clip && training.loop === 'plain') training.max_grad_norm = framework.clip;
+  if (/true|aot|yes/.test(said(row.compile))) training.compile = true;
+  if (isPadded(row) && training.loop !== 'plain' && training.micro_batch > 1) training.mask = 'padded';
+  return { training, precision };
+}
+
+const isPadded = (row) => /padded|unpacked/.test(said(row.packing));
+
+function addBase(row, framework, method, precision, training) {
+  training.base_quantization = { ...method.base };
+  if (method.base.bits === 4) training.base_quantization.compute_dtype = precision.compute ?? precision.weights;
+  const note = said(row.note);
+  training.prepare_kbit = framework.prepareKbit ?? !/no fp32 upcast/.test(note);
+}
+
+function optimizerOf(row, framework, notes) {
+  const text = said(row.optimizer);
+  const { name, implementation, momentum } = read(notes, 'optimizer', tables.optimizers, text, { name: 'adamw' }, 'not stated, AdamW');
+  const optimizer = { name };
+  const how = implementation ?? look(tables.implementations, text) ?? (framework.fused && /^adamw?$/.test(name) ? 'fused' : null);
+  if (how) optimizer.implementation = how;
+  if (momentum) optimizer.momentum = momentum;
+  if (/in_bwd|in.?backward/.test(text)) optimizer.in_backward = true;
+  return optimizer;
+}
+
+function batchOf(row) {
+  const micro_batch = count(row.micro_batch), sequence = count(row.seq_len);
+  if (!micro_batch) refuse('the batch is not given');
+  if (!sequence) refuse('the length of the sequences is not given');
+  return { micro_batch, sequence, accumulation: count(row.grad_accum) ?? 1 };
+}
+
+// Transformers checkpointed reentrantly by itself before version 5.
+function addCheckpointing(row, framework, training, notes) {
+  const text = said(row.gradient_checkpointing);
+  const { checkpointing } = read(notes, 'checkpointing', tables.checkpointings, text, { checkpointing: 'none' }, `${text ? `"${text}"` : 'not stated'}, none`);
+  training.checkpointing = checkpointing;
+  if (checkpointing === 'full' && !/reentrant/.test(text)) training.checkpointing = framework.checkpointing ?? (isOldTransformers(row) ? 'full_reentrant' : 'full');
+  if (checkpointing === 'every') training.checkpointing = { every: count(/every (\d+)/.exec(text)[1]) ?? 2 };
+}
+
+function addLoss(row, training, notes) {
+  const text = said(row.loss_impl);
+  const { loss, kernels } = read(notes, 'loss', tables.losses, text, { loss: 'standard' }, text ? `"${text}", the standard one` : 'not stated, the standard one');
+  training.loss = loss;
+  if (kernels) training.kernels = { liger: { rms_norm: true, rope: true, swiglu: true } };
+  const chunk = /chunk (\d+)/.exec(text);
+  if (loss === 'chunked' && chunk) training.loss_chunk = Number(chunk[1]);
+}
+
+function softwareOf(row, framework) {
+  const software = {};
+  for (const name of ['torch', 'transformers', 'trl', 'peft', 'bitsandbytes']) {
+    const version = new RegExp(`\\b${name} (\\d+(?:\\.\\d+)*)`).exec(`${said(row.software)} ${said(row.date_or_version)}`);
+    if (version) software[name] = version[1];
+  }
+  if (framework.stack) software.stack = framework.stack;
+  return software;
+}
+
+function isOldTransformers(row) {
+  const version = /transformers (\d+)\./.exec(said(row.software));
+  return version !== null && Number(version[1]) < 5;
+}
+
+function dataOf(row, degrees, precision, notes) {
+  const found = read(notes, 'strategy', tables.strategies, said(row.strategy), { data: degrees.data > 1 ? 'ddp' : 'none' });
+  const data = { kind: found.data };
+  if (data.kind === 'none') return degrees.data > 1 ? { kind: 'ddp', degree: degrees.data } : data;
+  data.degree = degrees.data;
+  if (found.strategy) data.strategy = found.strategy;
+  if (data.kind === 'fsdp1') addFsdp1(row, precision, data);
+  if (data.kind === 'fsdp2') addFsdp2(row, precision, data);
+  return data;
+}
+
+function addFsdp1(row, precision, data) {
+  const sharding = said(row.parallel?.sharding).toUpperCase();
+  if (sharding) data.strategy = sharding;
+  data.param_dtype = precision.compute ?? null;
+  if (/fp32 reduce|reduce.{0,12}fp32/.test(said(row.precision))) data.reduce_dtype = 'float32';
+  if (row.parallel?.forward_prefetch === true) data.forward_prefetch = true;
+  if (row.parallel?.backward_prefetch) data.backward_prefetch = said(row.parallel.backward_prefetch).toUpperCase();
+}
+
+function addFsdp2(row, precision, data) {
+  data.param_dtype = precision.compute ?? null;
+  if (precision.weights !== 'float32') data.reduce_dtype = null;
+  const reshard = said(row.parallel?.reshard_after_forward);
+  if (/never|false/.test(reshard)) data.reshard_after_forward = false;
+  const replicas = count(row.parallel?.dp_replicate) ?? count(row.parallel?.replicate);
+  if (replicas > 1) data.replicate = replicas;
+}
+
+function degreesOf(row, notes) {
+  const p = row.parallel ?? {};
+  const tensor = count(p.tp) ?? 1, pipeline = count(p.pp) ?? 1, context = count(p.cp) ?? 1, expert = count(p.ep) ?? 1;
+  const gpus = count(row.num_gpus);
+  if (!gpus) refuse('the number of GPUs is not given');
+  const split = tensor * pipeline * context;
+  let data = count(p.dp) ?? (count(p.dp_shard) ? count(p.dp_shard) * (count(p.dp_replicate) ?? 1) : null);
+  if (data && data * split !== gpus) notes.push(`parallel: ${gpus} GPUs are not data ${data} × tensor ${tensor} × pipeline ${pipeline} × context ${context}`);
+  if (!data) data = Math.max(1, Math.floor(gpus / split));
+  return { data, tensor, pipeline, context, expert };
+}
+
+function pipelineOf(row, degrees, training, notes) {
+  const p = row.parallel ?? {}, degree = degrees.pipeline;
+  const microbatches = count(p.microbatches) ?? (count(p.gbs) ? Math.max(1, Math.floor(p.gbs / (degrees.data * training.micro_batch))) : count(row.grad_accum));
+  const pipeline = { degree, schedule: look(tables.schedules, said(p.schedule)) ?? '1f1b', microbatches: microbatches ?? degree };
+  if (!microbatches) notes.push(`pipeline: ${degree} microbatches, one a stage`);
+  const stages = count(p.vpp) ?? (count(p.stages) ? Math.floor(p.stages / degree) : null);
+  if (stages > 1) Object.assign(pipeline, { virtual: stages, schedule: 'interleaved_1f1b' });
+  training.accumulation = 1;
+  if (count(p.microbatches) && training.micro_batch % p.microbatches === 0) training.micro_batch /= p.microbatches;
+  return pipeline;
+}
+
+function parallelOf(row, training, precision, notes) {
+  const degrees = degreesOf(row, notes);
+  const parallel = { data: dataOf(row, degrees, precision, notes) };
+  if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
+  if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, notes);
+  if (degrees.context > 1) parallel.context = { degree: degrees.context };
+  if (degrees.expert > 1) parallel.expert = { degree: degrees.expert };
+  const offload = offloadOf(row, parallel.data.kind);
+  if (Object.keys(offload).length > 0) parallel.offload = offload;
+  const rank = rankOf(row, degrees);
+  if (rank > 0) parallel.rank = rank;
+  return parallel;
+}
+
+function offloadOf(row, kind) {
+  const text = said(row.offload), offload = { ...(look(tables.offloads, text) ?? {}) };
+  if (/^zero[12]$/.test(kind)) delete offload.parameters;
+  if (/^fsdp/.test(kind) && (offload.optimizer || offload.parameters)) Object.assign(offload, { optimizer: 'cpu', parameters: 'cpu' });
+  if (/activation|checkpoint/.test(text)) offload.activations = 'cpu';
+  return offload;
+}
+
+// Which rank was read: the metric says so.
+function rankOf(row, { data, tensor, pipeline, context }) {
+  if (Number.isInteger(row.parallel?.rank_shown)) return row.parallel.rank_shown;
+  return /last rank|last pp/.test(said(row.metric)) ? data * tensor * pipeline * context - 1 : 0;
+}
+
+function useMixedPrecision(training, parallel, precision) {
+  const { kind } = parallel.data;
+  if (/^zero[123]$/.test(kind)) {  // DeepSpeed holds parameters in what it computes in and keeps its own fp32 copies
+    training.weights = precision.compute ?? precision.weights;
+    return;
+  }
+  if (/^fsdp|megatron/.test(kind)) return;
+  if (precision.compute && (precision.autocast || precision.compute !== precision.weights)) training.autocast = precision.compute;
+  if (precision.scaler && training.autocast) training.grad_scaler = true;
+}
+
+function allocatorOf(row, framework) {
+  const text = `${said(row.id)} ${said(row.metric)} ${said(row.note)} ${said(row.software)}`;
+  return framework.expandable || /expandable/.test(text) ? { expandable_segments: true } : null;
+}
+
+function specOf(row, presets, notes) {
+  const framework = frameworkOf(row);
+  const method = read(notes, 'method', tables.methods, said(row.method), { method: 'full' }, 'not stated, full');
+  const { training, precision } = trainingOf(row, framework, method, notes);
+  const parallel = parallelOf(row, training, precision, notes);
+  useMixedPrecision(training, parallel, precision);
+  const { gpu, known } = gpuOf(row, notes);
+  const spec = { model: modelOf(row, framework, method, presets, notes), training, parallel, cluster: { gpu }, software: softwareOf(row, framework) };
+  const allocator = allocatorOf(row, framework);
+  if (allocator) spec.allocator = allocator;
+  return { spec, gpuKnown: known };
+}
+
+// {spec, notes, gpuKnown} or {refused: why, notes}
+export function mapRow(row, presets) {
+  const notes = [];
+  try {
+    if (typeof row !== 'object' || row === null) refuse('not an object');
+    if (row.scope === 'kernel') refuse('one operator, no training run');
+    return { ...specOf(row, presets, notes), notes };
+  } catch (error) {
+    if (error instanceof Unmappable) return { refused: error.message, notes };
+    return { refused: `the row cannot be read: ${error.message}`, notes };
+  }
+}

@@ -1,0 +1,85 @@
+// An answer beside what was measured.
+import { metrics, secondMetrics, units } from './tables.mjs';
+
+const text = (value) => String(value ?? '').toLowerCase();
+
+// Bytes that a published number may mean: a "GB" may be 1e9 or 2^30.
+function range(value, unit) {
+  const [low, high] = units[String(unit ?? '').split(' ')[0]] ?? units.GB;
+  return /printed as gb/i.test(unit ?? '') ? [value * 2 ** 30, value * 2 ** 30] : [value * low, value * high];
+}
+
+function measuredRange(row) {
+  if (Number.isFinite(row.value_gib_low) && Number.isFinite(row.value_gib_high)) {
+    if (row.unit === 'bytes') return [row.value, row.value];
+    return [row.value_gib_low * 2 ** 30, row.value_gib_high * 2 ** 30];
+  }
+  return range(row.value, row.unit);
+}
+
+// Everything that the row says was measured: [{metric, low, high, second}], the row's own first.
+export function measurementsOf(row) {
+  const own = metrics.find(([pattern]) => pattern.test(text(row.metric)))?.[1] ?? { metric: 'unstated' };
+  const found = [];
+  if (Number.isFinite(row.value) && row.value > 0) {
+    const [low, high] = measuredRange(row);
+    found.push({ ...own, low, high, second: false, steady: /reset each|memory:/.test(text(row.metric)) });
+  }
+  for (const [name, value] of Object.entries(row.also ?? {})) {
+    const metric = secondMetrics.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
+    if (!metric || !Number.isFinite(value) || value <= 0 || metric === own.metric) continue;
+    const [low, high] = range(value, /mib/i.test(name) ? 'MiB' : /gib/i.test(name) ? 'GiB' : /gb/i.test(name) ? 'GB' : 'bytes');
+    found.push({ metric, low, high, second: true, steady: false });
+  }
+  return found;
+}
+
+// The rank that was read: the one that was asked for where the metric names one, else the one with the most.
+function rankOf(report, row) {
+  const rank = /last rank|last pp|rank.?0/.test(text(row.metric)) || Number.isInteger(row.parallel?.rank_shown);
+  const wanted = rank ? report.ranks.find(({ ranks }) => ranks.includes(report.asked ?? 0)) : null;
+  return wanted ?? report.ranks.reduce((most, each) => (each.device_total > most.device_total ? each : most));
+}
+
+function steadyPeak(rank, key) {
+  const step = /^step(\d+)\./;
+  const last = Math.max(...rank.points.map(({ at }) => Number(step.exec(at)?.[1] ?? -1)));
+  const peaks = rank.points.filter(({ at }) => Number(step.exec(at)?.[1] ?? -1) === last).map((point) => point[key]);
+  return Math.max(...peaks);
+}
+
+function answered(rank, { metric, steady }) {
+  switch (metric) {
+    case 'loaded': return rank.points[0]?.reserved;
+    case 'allocated': return steady ? steadyPeak(rank, 'peak_allocated') : rank.peak_allocated;
+    case 'device': return rank.device_total;
+    default: return steady ? steadyPeak(rank, 'peak_reserved') : rank.peak_reserved;
+  }
+}
+
+// How far outside what was measured; 0 within it.
+function errorOf(ours, { low, high }) {
+  if (ours < low) return ours / low - 1;
+  return ours > high ? ours / high - 1 : 0;
+}
+
+const ran = { fits: true, fits_barely: true, fits_after_retry: true, does_not_fit: false };
+
+// {errors: [{metric, second, measured, ours, error}], verdict: 'right' | 'false fits' | 'false does not fit' | null}
+export function score(row, report, gpuKnown, asked) {
+  const rank = rankOf({ ...report, asked }, row);
+  const errors = measurementsOf(row).map((measured) => {
+    const ours = answered(rank, measured);
+    return { ...measured, measured: (measured.low + measured.high) / 2, ours, error: errorOf(ours, measured) };
+  });
+  const says = gpuKnown ? ran[report.verdict.status] : undefined;
+  const did = row.oom ? false : true;
+  const verdict = says === undefined ? null : says === did ? 'right' : says ? 'false fits' : 'false does not fit';
+  return { errors, verdict };
+}
+
+export function quantile(values, q) {
+  if (values.length === 0) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.ceil(q * sorted.length) - 1)];
+}
