@@ -127,8 +127,12 @@ Tensor dequantized_4bit(Device& device, const QuantizedWeight& w) {
 Tensor input_gradient(const Tensor& gradient, const Tensor& weight) {
   Dims sizes = gradient.sizes();
   sizes[sizes.size() - 1] = weight.size(1);
-  const Tensor result = gradient.device().empty(sizes, gradient.dtype());
-  gradient.device().use_cublas();
+  Device& device = gradient.device();
+  const Meter::Muted no_kernel(device.meter);
+  const Tensor result = device.empty(sizes, gradient.dtype());
+  device.use_cublas();
+  const std::int64_t rows = gradient.numel() / gradient.size(-1), outer = (gradient.numel() + result.numel()) * gradient.itemsize();
+  device.meter.product(2 * rows * weight.size(0) * weight.size(1), outer + weight.bytes_read(), outer, gradient.dtype());
   return result;
 }
 

@@ -92,6 +92,15 @@ class Reducer {
     recording_order_ = !options_.static_graph || seen_gradients_;
     if (buffers_stale_) broadcast_coalesced(device_, buffers_, broadcast_limit);
     synchronize_ = buffers_stale_ = synchronize;
+    missing_.clear();
+  }
+
+  // Reducer::finalize_backward: gradients that do not lie in their bucket are copied back.
+  void backward_is_over() {
+    if (!synchronize_) return;
+    device_.meter.wait(all_reduce_stream);
+    for (const Place& place : places_)
+      if (!options_.gradient_as_bucket_view) device_.meter.moved(2 * place.parameter->storage->bytes.count);
   }
 
   // _DDPSink: where parameters may stay unused, and before a static graph is known, what the model returns is cloned.
@@ -114,7 +123,21 @@ class Reducer {
     // A static graph is only counted in its first backward (static_graph_first_iteration), so that its buckets are rebuilt a step later.
     seen_gradients_ = true;
     if (!rebuilt_ && recording_order_) ready_.push_back(parameter);
+    if (device_.meter.on) fill_bucket(*parameter.get());
     if (options_.gradient_as_bucket_view) show_in_bucket(*parameter.get());
+  }
+
+  // Reducer::mark_bucket_ready: a bucket is reduced once its last gradient is in it.
+  void fill_bucket(const TensorImpl& parameter) {
+    const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.parameter == &parameter; });
+    if (place == places_.end()) return;
+    device_.meter.moved(2 * parameter.storage->bytes.count);
+    const Storage* bucket = place->bucket->storage.get();
+    auto left = std::find_if(missing_.begin(), missing_.end(), [&](const Missing& m) { return m.bucket == bucket; });
+    if (left == missing_.end()) left = missing_.insert(left, {bucket, bucket->bytes.count});
+    left->bytes -= parameter.storage->bytes.count;
+    if (left->bytes > 0) return;
+    device_.meter.communicate(Collective::all_reduce, Among::copies, options_.degree, bucket->bytes.count, all_reduce_stream);
   }
 
   // The gradient is copied into its bucket, and .grad is that place from now on.
@@ -149,9 +172,15 @@ class Reducer {
     }
   }
 
+  static constexpr std::uint8_t all_reduce_stream = 1;  // the process group's
+
   struct Place {
     TensorImpl* parameter;
     Tensor bucket;
+  };
+  struct Missing {
+    const Storage* bucket;
+    std::int64_t bytes;  // of gradients that are not yet in it
   };
 
   Device& device_;
@@ -159,7 +188,8 @@ class Reducer {
   Bucket buffers_;
   std::vector<Bytes> limits_;
   std::vector<Place> places_;  // of each gradient
-  Bucket ready_;               // parameters in the order in which their gradients became ready
+  std::vector<Missing> missing_;
+  Bucket ready_;  // parameters in the order in which their gradients became ready
   Tensor used_map_;
   bool seen_gradients_ = false, recording_order_ = true;
   bool rebuilds_ = true, rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
@@ -171,6 +201,7 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
   Rank rank = whole_model(device, spec, architecture);
   const auto reducer = std::make_shared<Reducer>(device, rank, spec.data);
   rank.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
+  rank.after_backward.push_back([reducer] { reducer->backward_is_over(); });
   const Training& t = spec.training;
   const Bytes logits = size_of(t.autocast.value_or(t.weights)) * (t.micro_batch * t.sequence * architecture.vocab_size);
   rank.hooks.after = [reducer, logits](int, const Tensor& loss) { return reducer->after_forward(loss, logits); };

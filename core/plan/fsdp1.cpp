@@ -68,6 +68,7 @@ class FullyShardedUnits {
     if (u.in_backward) return input;
     if (index == root) begin_forward();
     unshard(u);
+    device_.meter.wait(unshard_stream);
     Recorder grad("split", {&u.flat});
     for (const Unit::Piece& piece : u.pieces) grad.attach(piece.parameter);
     grad.backward([this, &u](Tensors&) {
@@ -87,6 +88,7 @@ class FullyShardedUnits {
   }
 
   void backward_is_over() {
+    device_.meter.wait(post_backward_stream);
     for (Unit& u : units_) u.in_backward = false;
     forward_order_.clear();
   }
@@ -203,6 +205,7 @@ class FullyShardedUnits {
     const With stream(device_.stream, unshard_stream);
     u.flat->storage->allocate();
     device_.set_category(u.flat->storage->allocation, Category::communication);
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, u.numel * size_of(compute_).count, unshard_stream);
   }
 
   void pre_backward(int index) {
@@ -210,6 +213,7 @@ class FullyShardedUnits {
     if (u.in_backward) return;
     u.in_backward = true;
     unshard(u);
+    device_.meter.wait(unshard_stream);
     const auto here = std::find(forward_order_.rbegin(), forward_order_.rend(), index);
     if (here != forward_order_.rend() && std::next(here) != forward_order_.rend()) unshard(unit(*std::next(here)));
   }
@@ -220,6 +224,7 @@ class FullyShardedUnits {
     u.flat->storage->release();
     const Tensor whole(std::exchange(u.flat->grad, {}));
     const With stream(device_.stream, post_backward_stream);
+    device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, u.numel * size_of(reduce_).count, post_backward_stream);
     const Tensor reduced = device_.empty({u.numel / ranks_}, reduce_);
     u.gradient = reduce_ == original_ ? reduced : device_.empty({u.numel / ranks_}, original_);
     device_.set_category(u.gradient->storage->allocation, Category::gradients);

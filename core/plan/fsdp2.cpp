@@ -126,6 +126,8 @@ class FullyShardedModel {
   // FSDPState._root_post_backward_final_callback: the root's inputs want no gradient, so nothing else runs its post_backward.
   void backward_is_over() {
     post_backward(group(root));
+    device_.meter.wait(reduce_scatter_stream);
+    device_.meter.wait(all_reduce_stream);
     for (Group& g : groups_) {
       g.state = State::idle;
       g.all_reduce_input.reset();
@@ -173,11 +175,15 @@ class FullyShardedModel {
     const std::vector<Tensor> uploaded = offloads_ ? upload(g) : std::vector<Tensor>();
     if (!offloads_ && compute_ != original_) flat = communication_buffer(numel, compute_);
     g.all_gather_output = communication_buffer(numel * ranks_, compute_);
+    if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, numel * size_of(original_).count, all_gather_stream);
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, numel * ranks_ * size_of(compute_).count, all_gather_stream);
   }
 
   // In forward the output lives until the next group's copy-out, so that the gather after it can begin; in backward it goes at once.
   void wait_for_unshard(Group& g) {
     if (!g.all_gather_output) return;
+    device_.meter.wait(all_gather_stream);
+    device_.meter.reads(g.all_gather_output.bytes_read());  // copied out
     {
       const OpScope op(device_, "unsharded_parameter");
       for (ShardedParameter& p : g.parameters) {
@@ -238,6 +244,7 @@ class FullyShardedModel {
       gradients.push_back(p.accumulated_grad ? std::exchange(p.accumulated_grad, {}) : whole_gradient(p));
     }
     reshard(g);
+    if (reduce_scatter_input_) device_.meter.wait(reduce_scatter_stream);
     reduce_scatter_input_.reset();
     if (!reduced.empty()) reduce(g, reduced, std::move(gradients));
   }
@@ -263,6 +270,7 @@ class FullyShardedModel {
     const OpScope op(device_, "reduce_scatter");
     std::int64_t shard_numel = 0;
     for (const ShardedParameter* p : parameters) shard_numel += p->padded_shard_numel;
+    for (const Tensor& gradient : gradients) device_.meter.reads(gradient.bytes_read());
     reduce_scatter_input_ = communication_buffer(shard_numel * ranks_, reduce_);
     device_.scratch(chunk_cat_table(parameters, size_of(reduce_)));
     const Tensor last = gradients.back();
@@ -273,6 +281,10 @@ class FullyShardedModel {
     if (options_.replicate > 1) g.all_reduce_input = output;  // reduced where it is
     const With post_reduce(device_.stream, options_.replicate > 1 ? all_reduce_stream : reduce_scatter_stream);
     if (reduce_ != original_) output = communication_buffer(shard_numel, original_);
+    const std::int64_t shard_bytes = shard_numel * size_of(reduce_).count;
+    device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, shard_bytes * ranks_, reduce_scatter_stream);
+    device_.meter.communicate(Collective::all_reduce, Among::copies, options_.replicate, shard_bytes, all_reduce_stream);
+    if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, shard_bytes, reduce_scatter_stream);
     if (offloads_) return;  // copied to the host
     device_.set_category(output->storage->allocation, Category::gradients);
     for (const ShardedParameter* p : parameters)

@@ -163,6 +163,7 @@ class PipelineStage {
 
   // _PipelineStageBase.forward_one_chunk
   Tensor forward(std::int64_t i) {
+    if (!stage_.embeds) receive();
     const Tensor input = stage_.embeds ? rows_of(ids_, i) : inputs_[static_cast<std::size_t>(i)];
     ForwardOptions options;
     options.attention = spec_.training.attention;
@@ -178,6 +179,7 @@ class PipelineStage {
   void backward_one(std::int64_t i) {
     const Running running = std::move(running_[i]);
     running_.erase(i);
+    if (!stage_.heads) receive();
     if (stage_.heads) {
       backward(losses_[static_cast<std::size_t>(i)]);
       if (!stage_.embeds) running.output->grad_fn.reset();
@@ -185,6 +187,12 @@ class PipelineStage {
       backward_from(running.output, output_gradients_[static_cast<std::size_t>(i)]);
     }
     if (!stage_.embeds) input_gradients_[i] = Tensor(std::exchange(running.input->grad, {}));
+  }
+
+  // Sent in the background; but what comes in is waited for.
+  void receive() {
+    const std::int64_t bytes = count_of(hidden_) * size_of(spec_.training.weights).count;
+    device_.meter.communicate_and_wait(Collective::send, Among::pipeline, 2, bytes);
   }
 
   struct Running {

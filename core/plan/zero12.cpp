@@ -66,6 +66,7 @@ class PartitionedOptimizer {
     make_flat_gradient();
     if (clips_) clip_by_norm(device_);
     update();
+    device_.meter.communicate_and_wait(Collective::all_gather, Among::shards, ranks_, size_of(flat_.dtype()).count * flat_.numel());
     master_->grad.reset();
     global_norm_ = global_norm;  // the engine keeps the last step's until this one is over
   }
@@ -182,6 +183,8 @@ class PartitionedOptimizer {
     std::int64_t numel = 0;
     int count = 0;
     const auto flush = [&] {
+      // to the slice's owner, by a reduction to all
+      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * numel);
       if (count > 1) device_.scratch(size_of(flat_.dtype()) * numel);
       numel = count = 0;
     };
@@ -264,7 +267,13 @@ class PartitionedOptimizer {
     const OpScope op(device_, "zero_step");
     device_.scratch(Bytes{1});
     device_.scratch(Bytes{4});
+    device_.meter.communicate(Collective::host_copy, Among::host, 0, size_of(Dtype::float32).count * partition_, Meter::blocking_stream);
+    device_.meter.wait(Meter::blocking_stream);
     update();
+    device_.meter.communicate(Collective::host_copy, Among::host, 0, size_of(flat_.dtype()).count * partition_, Meter::blocking_stream);
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, size_of(flat_.dtype()).count * flat_.numel(),
+                              Meter::blocking_stream);
+    device_.meter.wait(Meter::blocking_stream);
     offloaded_norms_.clear();
   }
 

@@ -53,6 +53,19 @@ void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> 
                                                   : make_bitsandbytes(device, std::move(parameters), options));
 }
 
+void update_all(Device& device, const Optimizers& optimizers) {
+  for (const auto& optimizer : optimizers) {
+    if (!optimizer->parameters().empty()) {
+      std::int64_t bytes = 0;
+      for (const NamedTensor& p : optimizer->parameters()) bytes += p.tensor.numel() * p.tensor.itemsize();
+      const auto tensors = static_cast<std::int64_t>(optimizer->parameters().size());
+      device.meter.update(bytes, optimizer->parameters().front().tensor.dtype(), tensors);
+    }
+    const Meter::Muted counted(device.meter);
+    optimizer->step();
+  }
+}
+
 namespace {
 
 // torch/distributed/tensor/_ops/_math_ops.py, _NormPartial: squares, their all-reduce (out of place), roots
@@ -75,7 +88,12 @@ Tensor clip_gradients(Device& device, const std::vector<NamedTensor>& parameters
   const auto scalar = [&] { return device.empty({}, dtype); };
   const auto count = static_cast<std::int64_t>(parameters.size());
   std::int64_t largest = 0;
-  for (const NamedTensor& p : parameters) largest = std::max(largest, p.tensor.numel());
+  std::int64_t bytes = 0;
+  for (const NamedTensor& p : parameters) {
+    largest = std::max(largest, p.tensor.numel());
+    bytes += p.tensor.numel() * p.tensor.itemsize();
+  }
+  device.meter.moved(3 * bytes, 2);  // the norms read the gradients, scaling reads and writes them
 
   Tensor total_norm;
   {

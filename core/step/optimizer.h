@@ -19,6 +19,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   virtual void step() = 0;
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   std::function<void(int lists)> before_update;  // as UpdateGroup's
 
@@ -41,6 +42,9 @@ class Optimizer {
 using Optimizers = std::vector<std::unique_ptr<Optimizer>>;
 
 void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
+
+// A step of each.
+void update_all(Device& device, const Optimizers& optimizers);
 
 // Makers of the kinds, for append_optimizers alone.
 std::unique_ptr<Optimizer> make_torch_optimizer(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);

@@ -46,6 +46,7 @@ class TrainingLoop {
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
     device_.begin_step();
+    device_.meter.on = number + 1 == steps_played;
     if (rank_.schedule)
       run_schedule();
     else
@@ -167,7 +168,7 @@ class TrainingLoop {
 
   void update() {
     if (training_.grad_scaler) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
-    for (const auto& optimizer : optimizers_) optimizer->step();
+    update_all(device_, optimizers_);
     if (training_.grad_scaler) scaler_.after_step();
   }
 

@@ -56,6 +56,7 @@ class TrainerLoop {
   void step(int number) {
     prefix_ = "step" + std::to_string(number) + ".";
     device_.begin_step();
+    device_.meter.on = number + 1 == steps_played;
     fetch();
     for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
     phase("clip");
@@ -65,11 +66,12 @@ class TrainerLoop {
     done();
     phase("optimizer");
     if (scaled()) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
-    for (const auto& optimizer : optimizers_) optimizer->step();
+    update_all(device_, optimizers_);
     if (scaled()) scaler_.after_step();
     done();
     phase("zero_grad");
     for (const NamedTensor& each : rank_.optimized) each.tensor->grad.reset();
+    device_.meter.on = false;
     done();
   }
 

@@ -38,6 +38,17 @@ Tensor softmax_half_to_float(const Tensor& self) {
   return result;
 }
 
+// Multiply-adds of query by key and of probabilities by value, of the half of them that a causal mask leaves; backward has five such products
+// for two (FlashAttention-2, section 3.1.2).
+void meter_attention(const Tensor& query, const Tensor& key, bool backward) {
+  Device& device = query.device();
+  if (device.stopped) return;
+  const Dims& q = query.sizes();
+  const std::int64_t forward = 2 * q[0] * q[1] * q[2] * key.size(2) * q[3];
+  const std::int64_t bytes = 2 * (query.bytes_read() + key.bytes_read());
+  device.meter.attention(backward ? forward / 2 * 5 : forward, backward ? 2 * bytes : bytes, query.dtype());
+}
+
 // A fresh [B, S, heads, d] seen as [B, heads, S, d]: how the attention kernels lay out what they make.
 Tensor token_major(Device& device, const Dims& sizes, Dtype dtype) {
   const Tensor made = device.empty({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype);
@@ -58,6 +69,8 @@ Tensors saved_inputs(const Saved& key, const Saved& query, const Saved& value) {
 // [B, S', H, d'], S' = S rounded up to 128, d' = d rounded up to 32; with fewer key heads also dk, dv of every query head.
 Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
   Device& device = query.device();
+  const Meter::Muted no_kernel(device.meter);
+  meter_attention(query, key, true);
   const std::int64_t rows = query.size(0), heads = query.size(1), sequence = divide_up(query.size(2), 128) * 128, d = query.size(3);
   const Tensor dq = like_input(query), dk = like_input(key), dv = like_input(value);
   const Tensor softmax_d = device.empty({rows, heads, sequence}, Dtype::float32);
@@ -112,6 +125,8 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
+  const Meter::Muted no_kernel(device.meter);
+  meter_attention(query, key, false);
   const Tensor result = like_input(query);
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
   const Tensors parts = flash_parts(query, key);
@@ -151,6 +166,8 @@ std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std:
 // fewer key heads), delta = (grad * out).sum(-1) made over an fp32 product, then the workspace.
 Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
   Device& device = query.device();
+  const Meter::Muted no_kernel(device.meter);
+  meter_attention(query, key, true);
   const std::int64_t rows = query.size(0), heads = query.size(1), sequence = query.size(2), d = query.size(3);
   const auto heads_major = [&](const Tensor& input) { return token_major(device, input.sizes(), input.dtype()); };
   const Tensor dq = heads_major(query), dk = heads_major(key), dv = heads_major(value);
@@ -180,6 +197,8 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
+  const Meter::Muted no_kernel(device.meter);
+  meter_attention(query, key, false);
   const Tensor seed = device.empty({1}, Dtype::int64), offset = device.empty({1}, Dtype::int64);
   const Tensor result = token_major(device, query.sizes(), query.dtype());
   const std::int64_t sums = grad.recording() ? divide_up(query.size(2), 32) * 32 : 0;  // compute_log_sumexp

@@ -32,7 +32,11 @@ Saved::~Saved() {
   if (frame_) frame_->forget(index_);
 }
 
-Tensor Saved::unpack() const { return frame_ ? frame_->take(index_) : alias_; }
+Tensor Saved::unpack() const {
+  Tensor tensor = frame_ ? frame_->take(index_) : alias_;
+  if (tensor) tensor.device().meter.reads(tensor.bytes_read());
+  return tensor;
+}
 
 void destroy(Node* node) {
   // A graph is as deep as the model is long: its nodes are taken apart one by one, not by recursion.
@@ -62,7 +66,10 @@ namespace {
 // holds it and it lies in memory as the parameter does; later ones are added in place.
 void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
   Device& device = leaf.storage->device;
-  if (leaf.grad) return;
+  if (leaf.grad) {
+    device.meter.moved(3 * leaf.storage->bytes.count);
+    return;
+  }
   const bool stolen = gradient->references == 1 && gradient.strides() == leaf.layout.strides;
   const Tensor kept = stolen ? detach(gradient) : clone(gradient);
   device.set_category(kept->storage->allocation, Category::gradients);
@@ -105,6 +112,11 @@ Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) 
   device_ = &(*inputs.begin())->device();
   outer_op_ = device_->op();
   device_->set_op(device_->op_named(op));
+  if (device_->meter.on) {
+    device_->meter.begin_op();
+    for (const Tensor* input : inputs)
+      if (*input) device_->meter.reads(input->bytes_read());
+  }
   if (!device_->grad_enabled || device_->stopped || !any_requires_grad(inputs)) return;
   node_ = Ref<Node>(device_->nodes->make(*device_));
   node_->sequence = device_->next_sequence++;
@@ -145,7 +157,10 @@ void add_gradient(Tensor& held, Tensor gradient, bool wrapped) {
     return;
   }
   const bool in_place = !wrapped && held->references == 1 && held->storage->references == 1 && is_non_overlapping_and_dense(held.layout());
-  if (!in_place) held = add(held, gradient);
+  if (!in_place)
+    held = add(held, gradient);
+  else
+    held.device().meter.moved(3 * held.bytes_read());
 }
 
 // torch/csrc/autograd/engine.cpp, validate_outputs: summed over what had been broadcast, cast to what the forward had.
@@ -221,6 +236,9 @@ class Engine {
     Tensors outputs;
     {
       Tensors inputs = std::move(node.gradients);
+      device_.meter.begin_op();
+      for (const Tensor& input : inputs)
+        if (input) device_.meter.reads(input.bytes_read());
       node.gradients.clear();
       outputs = node.backward(inputs);
       validate(node, outputs);

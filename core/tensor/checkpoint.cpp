@@ -38,6 +38,7 @@ void CheckpointFrame::recompute() {
   const std::uint16_t op = device_.op();
   device_.set_module(module_);
   recomputing_ = true;
+  const With again(device_.meter.again, true);
   {
     const AutocastRegion autocast(device_, autocast_);
     function_();
@@ -77,6 +78,7 @@ Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function,
       const With enabled(owner.grad_enabled, true);
       const AutocastRegion region(owner, autocast);
       owner.set_module(module);
+      const With again(owner.meter.again, true);
       output = (*run)(detached);
     }
     nested_backward(output, gradients[0]);

@@ -13,12 +13,16 @@ Tensor with_sequence(const Tensor& like, std::int64_t sequence) {
 
 // all_gather_single: in the order of the ranks, then side by side; of one row that is the same (_maybe_view_chunk_cat).
 Tensor gathered(const Tensor& part, std::int64_t ranks) {
+  if (!part.device().stopped)
+    part.device().meter.communicate_and_wait(Collective::all_gather, Among::tensor, ranks, ranks * part.bytes_read());
   const Tensor by_rank = with_sequence(part, part.size(1) * ranks);
   return part.size(0) == 1 ? by_rank : with_sequence(part, part.size(1) * ranks);
 }
 
 // reduce_scatter_single: chunks one after the other, then this rank's sum.
 Tensor scattered(const Tensor& whole, std::int64_t ranks) {
+  if (!whole.device().stopped)
+    whole.device().meter.communicate_and_wait(Collective::reduce_scatter, Among::tensor, ranks, whole.bytes_read());
   const Tensor by_rank = with_sequence(whole, whole.size(1));
   return with_sequence(whole, whole.size(1) / ranks);
 }
@@ -36,12 +40,20 @@ Tensor all_reduce_gradient(const Tensor& input) {
   if (!grad.recording()) return input;
   const Tensor result = same(input);
   grad.attach(result);
-  grad.backward([](Tensors& gradients) { return Tensors{unary_no_grad(gradients[0], "all_reduce", gradients[0].dtype())}; });
+  grad.backward([](Tensors& gradients) {
+    Meter& meter = gradients[0].device().meter;
+    meter.communicate_and_wait(Collective::all_reduce, Among::tensor, 0, gradients[0].bytes_read());
+    const Meter::Muted no_kernel(meter);
+    return Tensors{unary_no_grad(gradients[0], "all_reduce", gradients[0].dtype())};
+  });
   return result;
 }
 
 Tensor all_reduce(const Tensor& partial) {
   Recorder grad("all_reduce", {&partial});
+  Meter& meter = partial.device().meter;
+  if (!partial.device().stopped) meter.communicate_and_wait(Collective::all_reduce, Among::tensor, 0, partial.bytes_read());
+  const Meter::Muted no_kernel(meter);
   const Tensor result = partial.device().empty(partial.sizes(), partial.dtype());
   grad.attach(result);
   grad.backward([](Tensors& gradients) { return Tensors{gradients[0]}; });
@@ -69,6 +81,7 @@ Tensor gather_columns(const Tensor& input, std::int64_t ranks) {
   Recorder grad("all_gather", {&input});
   Dims sizes = input.sizes();
   sizes[input.dim() - 1] *= ranks;
+  input.device().meter.communicate_and_wait(Collective::all_gather, Among::tensor, ranks, ranks * input.bytes_read());
   const Tensor by_rank = input.device().empty(sizes, input.dtype());
   const Tensor result = input.device().empty(sizes, input.dtype());
   grad.attach(result);
@@ -105,6 +118,7 @@ Tensor split_embedding(const Tensor& weight, const Tensor& ids, std::int64_t voc
     const Masked masked = mask_ids(ids);
     local = weight.device().empty({ids.size(0), ids.size(1), weight.size(1)}, weight.dtype());
   }
+  if (!sequence) weight.device().meter.communicate_and_wait(Collective::all_reduce, Among::tensor, ranks, local.bytes_read());
   const Tensor result = sequence ? scattered(local, ranks) : weight.device().empty(local.sizes(), local.dtype());
   grad.attach(result);
   grad.backward([ids_ = std::move(ids_), whole = Dims{vocabulary, weight.size(1)}, ranks, sequence](Tensors& gradients) {

@@ -6,7 +6,7 @@
 
 namespace llmem {
 
-Device::Device(GpuKind gpu, Trace& trace) : nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
+Device::Device(GpuKind gpu, Trace& trace) : meter(trace), nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
   modules_.push_back({0, "", Category::other_activations, {}});
   trace_.ops.push_back("");
 }
@@ -39,6 +39,7 @@ std::int32_t Device::record_allocation(Bytes bytes) {
   const auto phase = static_cast<std::uint32_t>(trace_.phases.size() - 1);
   trace_.allocations.push_back({bytes, Category::temporaries, stream, op_, module_, phase});
   trace_.events.push_back(id);
+  if (stream == 0) meter.wrote(bytes.count);
   return id;
 }
 
@@ -63,6 +64,7 @@ void Device::use_cublas() {
   // ":4096:2:16:8" in KiB; Hopper and Blackwell 32 MiB.
   const bool large = gpu_.compute_capability / 10 == 9 || gpu_.compute_capability / 10 == 10 || gpu_.compute_capability / 10 == 12;
   const Bytes size = large ? 32_MiB : 4096_KiB * 2 + 16_KiB * 8;
+  const Meter::Muted no_kernel(meter);
   cublas_workspaces_[index] = empty({size.count}, Dtype::uint8);
   set_category(cublas_workspaces_[index]->storage->allocation, Category::workspaces);
 }

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "tensor/checkpoint.h"
+#include "tensor/meter.h"
 #include "tensor/pool.h"
 #include "tensor/tensor.h"
 #include "trace/trace.h"
@@ -82,6 +83,8 @@ class Device {
     TensorImpl* original;
     Tensor cast;
   };
+
+  Meter meter;  // what the step costs in time
 
   Pool<Storage> storages;
   Pool<TensorImpl> tensors;

@@ -142,6 +142,12 @@ Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, co
       const std::int64_t chunk = std::min(next_power_of_two(divide_up(tokens, divide_up(words, width))), tokens);
       const Tensor logits = device.empty({chunk, words}, hidden.dtype());
       device.use_cublas();
+      // logits, then both gradients of each chunk
+      const std::int64_t flops = 2 * tokens * words * width, itemsize = hidden.itemsize();
+      const std::int64_t chunks = divide_up(tokens, chunk);
+      for (int i = 0; i < (grad.needs(1) ? 3 : 2); ++i)
+        device.meter.product(flops, itemsize * (tokens * (words + width) + chunks * words * width), 0, hidden.dtype());
+      device.meter.moved(3 * itemsize * tokens * words, static_cast<std::int32_t>(3 * chunks));
     }
     result = summed(losses);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/bytes.h"
@@ -65,6 +66,8 @@ class Tensor {
   int dim() const { return impl_->layout.sizes.size(); }
   std::int64_t numel() const { return count_of(impl_->layout.sizes); }
   Dtype dtype() const { return impl_->dtype; }
+  // What a kernel that takes this reads: an expanded view no more than what lies under it.
+  std::int64_t bytes_read() const { return std::min(numel() * itemsize(), impl_->storage->bytes.count); }
   bool contiguous() const { return is_contiguous(impl_->layout); }
   bool requires_grad() const { return impl_ && (impl_->requires_grad || impl_->grad_fn); }
   std::int64_t itemsize() const { return size_of(impl_->dtype).count; }

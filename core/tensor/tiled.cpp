@@ -27,6 +27,10 @@ Tensors over_tiles(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool
     for (std::int64_t word = 0; word < words; word += word_chunk) {
       if (weight.dtype() != dtype) weight_chunk = device.empty({std::min(word_chunk, words - word), width}, dtype);
       device.use_cublas();
+      const std::int64_t rows = std::min(token_chunk, tokens - start), columns = std::min(word_chunk, words - word);
+      const std::int64_t itemsize = size_of(dtype).count;
+      for (int i = 0; i < (keeps_weight_chunk ? 3 : 1); ++i)  // backward: the logits again, and two gradients
+        device.meter.product(2 * rows * columns * width, itemsize * (rows * columns + (rows + columns) * width), 0, dtype);
       if (!keeps_weight_chunk) weight_chunk.reset();
     }
   }

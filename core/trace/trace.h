@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "trace/work.h"
 
 namespace llmem {
 
@@ -49,6 +50,7 @@ struct Trace {
   std::vector<Point> points;
   std::vector<std::size_t> peak_resets;    // after how many events the peaks start anew (each training step)
   std::vector<std::size_t> cache_flushes;  // after how many events torch.cuda.empty_cache() is called
+  std::vector<Work> work;                  // of the last step played, for its time
   std::vector<std::string> modules, ops, phases;
 };
 
