@@ -269,6 +269,12 @@ Tensor CausalLm::label_probabilities(const Tensor& ids, const Tensor& labels, co
   return tiled_label_probabilities(hidden, lm_head_.weight, labels);
 }
 
+FusedHead CausalLm::fused_head(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
+  const Tensor hidden = hidden_states(ids, options, hooks);
+  const ModuleScope scope(ids.device(), architecture_->names.head, Category::logits_and_loss);
+  return llmem::fused_head(hidden, lm_head_.weight, labels, options.num_items);
+}
+
 void CausalLm::enable_adapters(bool enabled) {
   for (const NamedLinear& each : linears_) {
     if (each.linear.parts->adapter) each.linear.parts->adapter->enabled = enabled;

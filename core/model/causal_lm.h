@@ -95,6 +95,8 @@ class CausalLm {
   Tensor logits(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   // TRL's log-probabilities of the labels, [B, S - 1].
   Tensor label_probabilities(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const;
+  // TRL's fused head.
+  FusedHead fused_head(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const;
 
  private:
   Tensor hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;

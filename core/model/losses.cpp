@@ -117,4 +117,32 @@ Tensor tiled_label_probabilities(const Tensor& hidden, const Tensor& head, const
   return scatter_into_zeros(probabilities, {rows, length});
 }
 
+FusedHead fused_head(const Tensor& hidden, const Tensor& head, const Tensor& labels, const Tensor& num_items) {
+  const std::int64_t length = hidden.size(1) - 1;
+  const Tensor states = narrow(hidden, 1, 0, length), targets = narrow(labels, 1, 1, length);
+  FusedHead out;
+  out.label_mask = unary_no_grad(targets, "label_mask", Dtype::boolean);
+  {
+    const auto statistics = [&] {
+      const Tensor selected = index_masked(states, out.label_mask);
+      return tiled_statistics(selected, head, index_masked(targets, out.label_mask));
+    };
+    const TiledStatistics rows = statistics();
+    out.log_probabilities = scatter_masked(rows.log_probability, out.label_mask);
+    out.entropy = scatter_masked(rows.entropy, out.label_mask);
+    out.is_top1 = scatter_masked(rows.is_top1, out.label_mask);
+  }
+  const auto negative = [&] {
+    const Tensor sum = sum_all(out.log_probabilities);
+    return neg(sum);
+  };
+  const auto rows = [&] {
+    const Tensor count = sum_of_booleans(out.label_mask);
+    return unary_no_grad(count, "clamp", count.dtype());
+  };
+  const Tensor total = negative();
+  out.loss = div(total, num_items ? num_items : rows());
+  return out;
+}
+
 }  // namespace llmem

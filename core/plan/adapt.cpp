@@ -170,4 +170,14 @@ std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, con
   return trained;
 }
 
+// trl/trainer/sft_trainer.py
+void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters) {
+  for (const NamedTensor& each : adapters) {
+    if (each.tensor.dtype() == Dtype::bfloat16 || each.name.find("lora_magnitude_vector") != std::string::npos) continue;
+    const ModuleScope scope(device, module_of(each.name));
+    set_data(each.tensor, weight_of(device, "adapter", each.tensor.sizes(), Dtype::bfloat16));
+    require_grad(each.tensor);
+  }
+}
+
 }  // namespace llmem

@@ -19,4 +19,7 @@ void prepare_for_training(Device& device, const std::vector<NamedTensor>& parame
 // peft.get_peft_model. Returns what trains, in the order of model.parameters().
 std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, const AdapterOptions& options, Dtype weights);
 
+// What SFTTrainer does to the adapters of a quantised base: all but DoRA's magnitude become bfloat16.
+void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters);
+
 }  // namespace llmem

@@ -64,6 +64,7 @@ std::string with_gib(Bytes bytes) { return gib(bytes) + " GiB"; }
 std::string times(int n) { return n == 1 ? "once" : std::to_string(n) + " times"; }
 
 std::string phase_in_words(std::string_view phase, std::int64_t accumulation) {
+  if (phase == "evaluated") return "during the evaluation";
   const std::size_t dot = phase.find('.');
   if (phase.substr(0, 4) != "step" || dot == std::string_view::npos) return "while loading the model";
   const std::string_view step = phase.substr(4, dot - 4);

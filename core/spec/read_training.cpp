@@ -20,7 +20,7 @@ constexpr Choice kMasks[] = {choice("none", Mask::none), choice("padded", Mask::
 constexpr Choice kLosses[] = {choice("standard", Loss::standard), choice("chunked", Loss::chunked),
                               choice("liger_fused_linear", Loss::liger_fused_linear),
                               choice("liger_cross_entropy", Loss::liger_cross_entropy), choice("trl_tiled", Loss::trl_tiled)};
-constexpr Choice kLoops[] = {choice("plain", Loop::plain), choice("trainer", Loop::trainer), {"sft_trainer", kNotYet}};
+constexpr Choice kLoops[] = {choice("plain", Loop::plain), choice("trainer", Loop::trainer), choice("sft_trainer", Loop::sft_trainer)};
 constexpr Choice kAttentions[] = {
     choice("sdpa", Attention::sdpa), choice("eager", Attention::eager), {"flash_attention_2", kNotYet}, {"flex", kNotYet}};
 constexpr Choice kCheckpointings[] = {choice("none", Checkpointing::none),
@@ -196,15 +196,12 @@ void read_kernels(const Json* object, LigerKernels& kernels, Problems& problems)
 void read_evaluation(ObjectReader& training, std::optional<Evaluation>& evaluation, Problems& problems) {
   const Json* object = training.object("evaluation");
   if (!object) return;
-  training.problem("evaluation", "unsupported", "evaluation is not supported yet. Supported: null.");
   Evaluation& out = evaluation.emplace();
   static constexpr Choice kPreprocess[] = {{"argmax", 1}};
   ObjectReader reader(object, training.at("evaluation"), problems);
   reader.integer("batches", out.batches, 1, kMostRows);
   reader.integer("batch", out.batch, 1, kMostRows);
-  std::int64_t steps = 0;
-  out.accumulation_steps = reader.integer("accumulation_steps", steps, 1, kMostRows);
-  if (steps > 1) reader.problem("accumulation_steps", "unsupported", "more than 1 is not supported yet. Supported: null, 1.");
+  reader.integer("accumulation_steps", out.accumulation_steps, 1, kMostRows);
   reader.boolean("compute_metrics", out.compute_metrics);
   int preprocess = 0;
   out.preprocess_argmax = reader.choice("preprocess", kPreprocess, preprocess);
@@ -283,6 +280,8 @@ void read_training(const Json* object, Training& training, Problems& problems) {
 
   read_choice(reader, "loop", kLoops, training.loop);
   read_evaluation(reader, training.evaluation, problems);
+  if (training.loop == Loop::plain && training.evaluation)
+    reader.problem("evaluation", "conflict", "the plain loop evaluates nothing: give loop trainer or sft_trainer");
   training.label_smoothing = positive(reader, "label_smoothing", 1.0);
   if (training.loop == Loop::plain && training.label_smoothing)
     reader.problem("label_smoothing", "conflict", "the plain loop has none: give loop trainer");

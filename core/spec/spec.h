@@ -87,7 +87,7 @@ struct LigerKernels {
 struct Evaluation {
   std::int64_t batches = 4, batch = 8;  // batch: rows
   bool compute_metrics = false;         // the logits of every batch are kept
-  bool accumulation_steps = false;      // … and moved to the host, one batch at a time
+  std::int64_t accumulation_steps = 0;  // … and moved to the host every so many batches; 0: at the end
   bool preprocess_argmax = false;       // … as the words they stand for
 };
 

@@ -7,20 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "model/losses.h"
+#include "step/evaluation.h"
 #include "step/grad_scaler.h"
 #include "step/optimizer.h"
 #include "step/play.h"
+#include "step/trainer_forward.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
 namespace llmem {
 
 namespace {
-
-struct Batch {
-  Tensor ids, labels, attention_mask;
-};
 
 // transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
 bool decays(std::string_view name) {
@@ -33,7 +30,7 @@ bool decays(std::string_view name) {
 class TrainerLoop {
  public:
   TrainerLoop(Device& device, const Spec& spec, Rank& rank)
-      : device_(device), training_(spec.training), rank_(rank), options_(forward_options(spec.training)), scaler_(device) {
+      : device_(device), training_(spec.training), rank_(rank), forward_(device, spec.training, rank), scaler_(device) {
     std::vector<NamedTensor> all = rank.optimized;
     const auto others = std::stable_partition(all.begin(), all.end(), [](const NamedTensor& each) { return decays(each.name); });
     append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer);
@@ -45,9 +42,20 @@ class TrainerLoop {
     device_.begin_phase("train");
     total_loss_ = scalar("tr_loss");
     for (int i = 0; i < steps_played; ++i) step(i);
+    if (training_.evaluation) run_evaluation();
   }
 
  private:
+  void run_evaluation() {
+    batches_.clear();
+    for (Tensor* each : {&num_items_, &step_loss_, &gradient_norm_}) each->reset();
+    device_.meter.on = false;
+    device_.begin_step();
+    device_.begin_phase("evaluated");
+    evaluate(device_, training_, forward_);
+    device_.point("evaluated");
+  }
+
   Tensor scalar(const char* name, Dtype dtype = Dtype::float32) {
     const OpScope op(device_, name);
     return device_.empty({}, dtype);
@@ -79,42 +87,17 @@ class TrainerLoop {
   void fetch() {
     device_.begin_phase(prefix_ + "forward0");
     std::vector<Batch> fetched;
-    {
-      const ModuleScope scope(device_, "batch");
-      for (std::int64_t a = 0; a < training_.accumulation; ++a) fetched.push_back(batch(training_.micro_batch));
-    }
-    Tensor count;
-    for (const Batch& each : fetched) {
-      const Tensor tokens = counted(each.labels);
-      count = scalar("num_items_in_batch", Dtype::int64);
-    }
-    const Tensor items = scalar("num_items_in_batch");
-    count.reset();
-    options_.num_items = items;
+    for (std::int64_t a = 0; a < training_.accumulation; ++a)
+      fetched.push_back(make_batch(device_, training_.micro_batch, training_.sequence));
+    num_items_ = num_items_of(device_, fetched);
     batches_ = std::move(fetched);
-  }
-
-  Batch batch(std::int64_t rows) {
-    Batch made;
-    for (Tensor* each : {&made.ids, &made.labels, &made.attention_mask}) *each = device_.empty({rows, training_.sequence}, Dtype::int64);
-    return made;
-  }
-
-  // labels[..., 1:].ne(-100).sum()
-  Tensor counted(const Tensor& labels) {
-    const OpScope op(device_, "num_items_in_batch");
-    const std::int64_t count = labels.size(0) * (labels.size(1) - 1);
-    const Tensor kept = device_.empty({count}, Dtype::boolean);
-    const Tensor sum = device_.empty({}, Dtype::int64);
-    device_.scratch(Bytes{8} * count);
-    return sum;
   }
 
   void micro_batch(std::int64_t a) {
     const std::string number = std::to_string(a);
     phase("forward" + number);
     rank_.before_micro_batch(a + 1 == training_.accumulation);
-    Tensor loss = compute_loss(batches_[static_cast<std::size_t>(a)]);
+    Tensor loss = forward_.compute_loss(batches_[static_cast<std::size_t>(a)], num_items_, false).loss;
     done();
     phase("backward" + number);
     {
@@ -139,34 +122,6 @@ class TrainerLoop {
     device_.scratch(Bytes{1});
   }
 
-  Tensor compute_loss(const Batch& batch) {
-    options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
-    const Tensor loss = training_.label_smoothing ? smoothed_loss(batch) : model_loss(batch);
-    return mul_in_place(loss);  // loss *= num_processes
-  }
-
-  // accelerate's convert_outputs_to_fp32 around autocast around the forward
-  Tensor model_loss(const Batch& batch) {
-    Tensor logits, loss;
-    {
-      const AutocastRegion autocast(device_, training_.autocast);
-      loss = rank_.model->loss(batch.ids, batch.labels, options_, rank_.hooks, &logits);
-    }
-    if (training_.autocast) logits = to(logits, Dtype::float32);
-    return loss;
-  }
-
-  Tensor smoothed_loss(const Batch& batch) {
-    Tensor logits;
-    {
-      const AutocastRegion autocast(device_, training_.autocast);
-      logits = rank_.model->logits(batch.ids, options_, rank_.hooks);
-    }
-    const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
-    if (training_.autocast) logits = to(logits, Dtype::float32);
-    return label_smoothed_loss(logits, batch.labels, options_.num_items);
-  }
-
   bool scaled() const { return training_.grad_scaler || training_.autocast == Dtype::float16; }
 
   void phase(const std::string& name) {
@@ -178,11 +133,11 @@ class TrainerLoop {
   Device& device_;
   const Training& training_;
   Rank& rank_;
-  ForwardOptions options_;
+  TrainerForward forward_;
   Optimizers optimizers_;
   GradScaler scaler_;
   std::vector<Batch> batches_;
-  Tensor total_loss_, step_loss_, gradient_norm_;
+  Tensor num_items_, total_loss_, step_loss_, gradient_norm_;
   std::string prefix_, phase_;
 };
 

@@ -1,4 +1,5 @@
 #include "tensor/autograd.h"
+#include "tensor/device.h"
 #include "tensor/elementwise.h"
 #include "tensor/ops.h"
 
@@ -71,7 +72,7 @@ Tensor sub(const Tensor& self, const Tensor& other) {
 
 // aten/src/ATen/native/cuda/Dropout.cu, dropout_cuda: the mask, then the result; backward masks and scales the gradient.
 Tensor dropout(const Tensor& self, double probability) {
-  if (probability <= 0) return self;
+  if (probability <= 0 || !self.device().training) return self;
   Recorder grad("dropout", {&self});
   const Tensor mask = empty_like(self, Dtype::boolean);
   const Tensor result = empty_like(self, self.dtype());

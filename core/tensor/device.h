@@ -94,6 +94,7 @@ class Device {
   std::optional<Dtype> autocast;
   std::vector<CachedCast> autocast_cache;
   bool inside_autocast = false;
+  bool training = true;          // modules' mode: train() or eval()
   bool wrapped_tensors = false;  // ops run on DTensors
   Thread thread = Thread::main;
   std::uint8_t stream = 0;

@@ -70,10 +70,11 @@ void reduction_scratch(Device& device, const ReductionScratch& scratch);
 Bytes scan_scratch(std::int64_t count);
 Bytes sort_scratch(const struct GpuKind& gpu, std::int64_t count, std::int64_t largest);
 
-Tensor mean_all(const Tensor& self);        // mean()
-Tensor sum_all(const Tensor& self);         // sum()
-Tensor sum_last_float(const Tensor& self);  // sum(-1, keepdim=True, dtype=float32)
-Tensor sum_rows(const Tensor& self);        // sum(1) of a matrix
+Tensor sum_of_booleans(const Tensor& self);  // sum(): an int64 scalar
+Tensor mean_all(const Tensor& self);         // mean()
+Tensor sum_all(const Tensor& self);          // sum()
+Tensor sum_last_float(const Tensor& self);   // sum(-1, keepdim=True, dtype=float32)
+Tensor sum_rows(const Tensor& self);         // sum(1) of a matrix
 
 // ---- matrices (cuBLAS)
 Tensor mm(const Tensor& self, const Tensor& mat2);   // [n,k] @ [k,m]
@@ -103,8 +104,12 @@ Tensor log_sigmoid(const Tensor& self);
 std::vector<Tensor> split(const Tensor& self, std::int64_t length);  // along dimension 0
 // self[first, second]: `count` rows, all of [B, S]'s, of self [B, S, …]
 Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second);
+// self[mask], a mask [B, S] of ones: [B * S, …]
+Tensor index_masked(const Tensor& self, const Tensor& mask);
 // zeros(sizes).masked_scatter(a mask of ones, source)
 Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes);
+// zeros(mask's sizes).masked_scatter(mask, source)
+Tensor scatter_masked(const Tensor& source, const Tensor& mask);
 
 // ---- Liger's kernels and TRL's head in tiles (n tokens, [n, h] and [V, h]); the targets' log-probabilities [n]
 Tensor liger_rms_norm(const Tensor& self, const Tensor& weight);
@@ -113,6 +118,10 @@ Tensor liger_swiglu(const Tensor& gate, const Tensor& up);
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target);
 Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets);
+struct TiledStatistics {  // of each token
+  Tensor log_probability, entropy, is_top1;
+};
+TiledStatistics tiled_statistics(const Tensor& hidden, const Tensor& weight, const Tensor& targets);
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.
 Tensor autocast(const Tensor& self);

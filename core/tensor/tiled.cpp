@@ -49,72 +49,37 @@ Tensors tiled_gradients(const Tensor& hidden, const Tensor& weight, Dtype dtype,
 
 }  // namespace
 
-// aten/src/ATen/native/cuda/IndexingBackward… (Indexing.cu), index_put_with_sort_kernel, over a tensor of zeros: the linear index from two index
-// tensors, then keys and values sorted.
-Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second) {
-  Recorder grad("index", {&self});
-  Saved first_ = grad.save_if(grad.recording(), first);
-  Saved second_ = grad.save_if(grad.recording(), second);
-  Dims sizes{count};
-  for (int d = 2; d < self.dim(); ++d) sizes.push_back(self.sizes()[d]);
-  const Tensor result = self.device().empty(sizes, self.dtype());
-  grad.attach(result);
-  grad.backward([first_ = std::move(first_), second_ = std::move(second_), sizes = self.sizes(), count](Tensors& gradients) {
-    const Tensors indices{first_.unpack(), second_.unpack()};
-    Device& device = gradients[0].device();
-    const Tensor out = device.empty(sizes, gradients[0].dtype());
-    const auto vector = [&] { return device.empty({count}, Dtype::int64); };
-    Tensor linear;
+namespace {
+
+// aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel, over a tensor of zeros: `indices` makes the two index tensors, which last
+// until the linear index is computed; then keys and values are sorted.
+template <class Indices>
+Tensor put_rows(Device& device, const Dims& sizes, Dtype dtype, std::int64_t count, Indices&& indices) {
+  const Tensor out = device.empty(sizes, dtype);
+  const auto vector = [&] { return device.empty({count}, Dtype::int64); };
+  Tensor linear;
+  {
+    const auto held = indices();
     {
       const Tensor scaled = vector();
       linear = vector();
     }
-    {
-      const Tensor product = vector();
-      device.scratch(Bytes{8} * count);
-    }
-    const Tensor sorted = vector(), original = vector();
-    {
-      const Tensor range = vector();
-      device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(sizes[0] * sizes[1] - 1, 1)));
-    }
-    return Tensors{out};
-  });
-  return result;
-}
-
-Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
-  Recorder grad("ChunkedLogProb", {&hidden, &weight});
-  Device& device = hidden.device();
-  const Dtype dtype = compute_dtype(hidden);
-  const std::int64_t tokens = hidden.size(0);
-  const auto one_a_token = [&] { return device.empty({tokens}, Dtype::float32); };
-  Tensor log_z, result;
-  {
-    std::vector<Tensor> statistics;
-    for (int i = 0; i < 7; ++i) statistics.push_back(one_a_token());
-    const Tensor tile = device.empty({std::min(tokens, token_chunk), word_chunk}, dtype);
-    const Tensors last = over_tiles(hidden, weight, dtype, false);
-    {
-      const Tensor logarithm = one_a_token();
-      log_z = one_a_token();
-    }
-    result = one_a_token();
+    const Tensor product = vector();
+    device.scratch(Bytes{8} * count);
   }
-  Saved hidden_ = grad.save_if(grad.recording(), hidden);
-  Saved weight_ = grad.save_if(grad.recording(), weight);
-  Saved targets_ = grad.save_if(grad.recording(), targets);
-  Saved log_z_ = grad.save_if(grad.recording(), log_z);
-  grad.attach(result);
-  grad.backward([hidden_ = std::move(hidden_), weight_ = std::move(weight_), targets_ = std::move(targets_), log_z_ = std::move(log_z_),
-                 dtype, wants_weight = grad.needs(1)](Tensors&) {
-    const Tensors saved{hidden_.unpack(), weight_.unpack(), targets_.unpack(), log_z_.unpack()};
-    return tiled_gradients(saved[0], saved[1], dtype, wants_weight);
-  });
-  return result;
+  const Tensor sorted = vector(), original = vector();
+  {
+    const Tensor range = vector();
+    device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(sizes[0] * sizes[1] - 1, 1)));
+  }
+  return out;
 }
 
-namespace {
+Dims rows_of(const Dims& sizes, std::int64_t count) {
+  Dims rows{count};
+  for (int d = 2; d < sizes.size(); ++d) rows.push_back(sizes[d]);
+  return rows;
+}
 
 // aten/src/ATen/native/cuda/Nonzero.cu: a count by cub::DeviceReduce (a float a block, ten blocks a multiprocessor, unless one block does),
 // then cub::DeviceSelect.
@@ -124,21 +89,120 @@ void nonzero_scratch(Device& device, std::int64_t count) {
   device.scratch(Bytes{1023});
 }
 
+// nonzero() of a mask of ones: an index a dimension for each element
+Tensor nonzero(const Tensor& mask) {
+  nonzero_scratch(mask.device(), mask.numel());
+  return mask.device().empty({mask.dim(), mask.numel()}, Dtype::int64);
+}
+
 }  // namespace
 
-// zeros.masked_scatter(ones, source): a copy of the zeros, a prefix sum over the mask. Its gradient selects by the mask; a mask without values
-// selects nothing, and what is missing is made of zeros (FunctionsManual.cpp, masked_scatter_backward).
+Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second) {
+  Recorder grad("index", {&self});
+  Saved first_ = grad.save_if(grad.recording(), first);
+  Saved second_ = grad.save_if(grad.recording(), second);
+  const Tensor result = self.device().empty(rows_of(self.sizes(), count), self.dtype());
+  grad.attach(result);
+  grad.backward([first_ = std::move(first_), second_ = std::move(second_), sizes = self.sizes(), count](Tensors& gradients) {
+    const Tensors saved{first_.unpack(), second_.unpack()};
+    return Tensors{put_rows(gradients[0].device(), sizes, gradients[0].dtype(), count, [] { return Tensor(); })};
+  });
+  return result;
+}
+
+Tensor index_masked(const Tensor& self, const Tensor& mask) {
+  Recorder grad("index", {&self});
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor indices = nonzero(mask);
+  const Tensor result = self.device().empty(rows_of(self.sizes(), mask.numel()), self.dtype());
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_), sizes = self.sizes()](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    return Tensors{put_rows(saved.device(), sizes, gradients[0].dtype(), saved.numel(), [&] { return nonzero(saved); })};
+  });
+  return result;
+}
+
+namespace {
+
+// What ChunkedLogProbFunction.forward computes, with or without what TRL's metrics want of it.
+TiledStatistics statistics_of(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool all, Tensor& log_z) {
+  Device& device = hidden.device();
+  const std::int64_t tokens = hidden.size(0);
+  const auto one_a_token = [&](Dtype of = Dtype::float32) { return device.empty({tokens}, of); };
+  std::vector<Tensor> running;
+  for (int i = 0; i < 7; ++i) running.push_back(one_a_token());
+  const Tensor tile = device.empty({std::min(tokens, token_chunk), word_chunk}, dtype);
+  const Tensors last = over_tiles(hidden, weight, dtype, false);
+  {
+    const Tensor logarithm = one_a_token();
+    log_z = one_a_token();
+  }
+  TiledStatistics made;
+  made.log_probability = one_a_token();
+  if (!all) return made;
+  {
+    const Tensor mean = one_a_token();
+    made.entropy = one_a_token();
+  }
+  const Tensor is_largest = one_a_token(Dtype::boolean), is_first = one_a_token(Dtype::boolean);
+  made.is_top1 = one_a_token(Dtype::boolean);
+  return made;
+}
+
+TiledStatistics tiled(const Tensor& hidden, const Tensor& weight, const Tensor& targets, bool all) {
+  Recorder grad("ChunkedLogProb", {&hidden, &weight});
+  const Dtype dtype = compute_dtype(hidden);
+  Tensor log_z;
+  const TiledStatistics made = statistics_of(hidden, weight, dtype, all, log_z);
+  Saved hidden_ = grad.save_if(grad.recording(), hidden);
+  Saved weight_ = grad.save_if(grad.recording(), weight);
+  Saved targets_ = grad.save_if(grad.recording(), targets);
+  Saved log_z_ = grad.save_if(grad.recording(), log_z);
+  Saved entropy_ = grad.save_if(grad.recording(), all ? made.entropy : log_z);
+  grad.attach(made.log_probability);
+  if (all) grad.attach(made.entropy);
+  grad.backward([hidden_ = std::move(hidden_), weight_ = std::move(weight_), targets_ = std::move(targets_), log_z_ = std::move(log_z_),
+                 entropy_ = std::move(entropy_), dtype, wants_weight = grad.needs(1)](Tensors&) {
+    const Tensor hidden_rows = hidden_.unpack(), head = weight_.unpack();
+    const Tensors others{targets_.unpack(), log_z_.unpack(), entropy_.unpack()};
+    return tiled_gradients(hidden_rows, head, dtype, wants_weight);
+  });
+  return made;
+}
+
+}  // namespace
+
+Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
+  return tiled(hidden, weight, targets, false).log_probability;
+}
+
+TiledStatistics tiled_statistics(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
+  return tiled(hidden, weight, targets, true);
+}
+
+namespace {
+
+// out-of-place masked_scatter: a copy of the zeros, a prefix sum over the mask
+Tensor scattered(const Tensor& source, const Tensor& mask) {
+  Device& device = source.device();
+  const Tensor result = device.empty(mask.sizes(), source.dtype());
+  const Tensor positions = device.empty({mask.numel()}, Dtype::int64);
+  device.scratch(scan_scratch(mask.numel()));
+  return result;
+}
+
+}  // namespace
+
+// zeros.masked_scatter(ones, source). Its gradient selects by the mask; a mask without values selects nothing, and what is missing is made of
+// zeros (FunctionsManual.cpp, masked_scatter_backward).
 Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes) {
   Recorder grad("masked_scatter", {&source});
   Device& device = source.device();
   const Tensor zeros = device.empty(sizes, source.dtype());
   const Tensor mask = device.empty(sizes, Dtype::boolean);
   Saved mask_ = grad.save_if(grad.recording(), mask);
-  const Tensor result = device.empty(sizes, source.dtype());
-  {
-    const Tensor positions = device.empty({count_of(sizes)}, Dtype::int64);
-    device.scratch(scan_scratch(count_of(sizes)));
-  }
+  const Tensor result = scattered(source, mask);
   grad.attach(result);
   grad.backward([mask_ = std::move(mask_), count = source.numel()](Tensors& gradients) {
     const Tensor saved = mask_.unpack();
@@ -147,6 +211,33 @@ Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes) {
     const Tensor missing = owner.empty({count}, gradients[0].dtype());
     return Tensors{owner.empty({count}, gradients[0].dtype())};
   });
+  return result;
+}
+
+// backward: grad.masked_select(mask), which indexes by the mask
+Tensor scatter_masked(const Tensor& source, const Tensor& mask) {
+  Recorder grad("masked_scatter", {&source});
+  const Tensor zeros = source.device().empty(mask.sizes(), source.dtype());
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor result = scattered(source, mask);
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    const Tensor indices = nonzero(saved);
+    return Tensors{saved.device().empty({saved.numel()}, gradients[0].dtype())};
+  });
+  return result;
+}
+
+// aten/src/ATen/native/cuda/ReduceSumProdKernel.cu: the values are cast first
+Tensor sum_of_booleans(const Tensor& self) {
+  const OpScope op(self.device(), "sum");
+  Device& device = self.device();
+  const Tensor result = device.empty({}, Dtype::int64);
+  const Tensor cast = device.empty({self.numel()}, Dtype::int64);
+  ReductionScratch scratch = row_sum_scratch(device.gpu(), 1, self.numel());
+  scratch.partial_sums = scratch.partial_sums * 2;  // of 8 bytes, not floats
+  reduction_scratch(device, scratch);
   return result;
 }
 

@@ -167,7 +167,8 @@ TEST(Spec, MessagesSayWhatWasFoundAndWhatWouldBeValid) {
   EXPECT_EQ(message(with("training", {{"micro_batch", "two"}})), "must be a whole number from 1 to 1048576, not \"two\"");
   EXPECT_EQ(message(with("training", {{"attention", "spda"}})),
             "the value \"spda\" is not known; did you mean \"sdpa\"? Valid: sdpa, eager, flash_attention_2, flex.");
-  EXPECT_EQ(message(with("training", {{"loop", "sft_trainer"}})), "\"sft_trainer\" is not supported yet. Supported: plain, trainer.");
+  EXPECT_EQ(message(with("training", {{"checkpointing", "selective"}})),
+            "\"selective\" is not supported yet. Supported: none, full, full_reentrant.");
   EXPECT_EQ(message(with("allocator", {{"max_split", 1}})),
             "the key \"max_split\" is not known; did you mean \"max_split_size_mb\"? Valid: expandable_segments, max_split_size_mb, "
             "roundup_power2_divisions, "
@@ -216,9 +217,6 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   for (const Json& value : {Json("selective"), Json{{"every", 2}}}) one(training({{"checkpointing", value}}), "/training/checkpointing");
   for (const char* value : {"flash_attention_2", "flex"}) one(training({{"attention", value}}), "/training/attention");
   one(training({{"kernels", {{"liger", {{"rope", true}, {"geglu", true}}}}}}), "/training/kernels/liger/geglu");
-  one(training({{"loop", "sft_trainer"}}), "/training/loop");
-  one(training({{"evaluation", {{"batches", 2}, {"batch", 8}, {"compute_metrics", true}, {"preprocess", "argmax"}}}}),
-      "/training/evaluation");
   one(data({{"kind", "zero3"}, {"degree", 4}}), "/parallel/data/kind");
   one(parallel({{"data", {{"kind", "fsdp1"}, {"degree", 4}}}}), "/training/weights");
   one(data({{"kind", "zero_redundancy"}, {"degree", 2}, {"parameters_as_bucket_view", true}}), "/parallel/data/parameters_as_bucket_view");

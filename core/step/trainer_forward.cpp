@@ -1,0 +1,165 @@
+#include "step/trainer_forward.h"
+
+#include <utility>
+
+#include "model/losses.h"
+#include "step/play.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+namespace llmem {
+
+Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence) {
+  const ModuleScope scope(device, "batch");
+  Batch made;
+  for (Tensor* each : {&made.ids, &made.labels, &made.attention_mask}) *each = device.empty({rows, sequence}, Dtype::int64);
+  return made;
+}
+
+namespace {
+
+// labels[..., 1:].ne(-100).sum()
+Tensor counted(const Tensor& labels) {
+  const OpScope op(labels.device(), "num_items_in_batch");
+  const Tensor kept = labels.device().empty({labels.size(0) * (labels.size(1) - 1)}, Dtype::boolean);
+  return sum_of_booleans(kept);
+}
+
+}  // namespace
+
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches) {
+  const OpScope op(device, "num_items_in_batch");
+  Tensor count;
+  for (const Batch& each : batches) {
+    const Tensor tokens = counted(each.labels);
+    count = device.empty({}, Dtype::int64);
+  }
+  return device.empty({}, Dtype::float32);
+}
+
+TrainerForward::TrainerForward(Device& device, const Training& training, Rank& rank)
+    : device_(device), training_(training), rank_(rank), options_(forward_options(training)) {}
+
+TrainerForward::Outputs TrainerForward::compute_loss(const Batch& batch, const Tensor& num_items, bool returns_logits) {
+  if (!device_.training) options_.checkpointing = Checkpointing::none;
+  options_.num_items = num_items;
+  options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
+  Outputs outputs = training_.loop == Loop::sft_trainer ? compute_sft_loss(batch, num_items, returns_logits) : of_trainer(batch);
+  if (!returns_logits) outputs.logits.reset();
+  options_.num_items.reset();
+  options_.padding = {};
+  return outputs;
+}
+
+TrainerForward::Outputs TrainerForward::of_trainer(const Batch& batch) {
+  Outputs outputs;
+  if (training_.label_smoothing) {
+    outputs.loss = smoothed(batch, &outputs.logits);
+  } else {
+    outputs = of_model(batch);
+  }
+  outputs.loss = mul_in_place(outputs.loss);  // loss *= num_processes
+  return outputs;
+}
+
+// What leaves DistributedDataParallel.forward.
+void TrainerForward::wrap(Tensor& output) const {
+  if (rank_.wrap_output && device_.training) output = rank_.wrap_output(output);
+}
+
+TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
+  Outputs outputs;
+  {
+    const AutocastRegion autocast(device_, training_.autocast);
+    outputs.loss = rank_.model->loss(batch.ids, batch.labels, options_, rank_.hooks, &outputs.logits);
+  }
+  if (training_.autocast) outputs.logits = to(outputs.logits, Dtype::float32);
+  wrap(outputs.loss);
+  wrap(outputs.logits);
+  return outputs;
+}
+
+Tensor TrainerForward::logits_of(const Batch& batch) {
+  Tensor logits;
+  {
+    const AutocastRegion autocast(device_, training_.autocast);
+    logits = rank_.model->logits(batch.ids, options_, rank_.hooks);
+  }
+  const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
+  if (training_.autocast) logits = to(logits, Dtype::float32);
+  wrap(logits);
+  return logits;
+}
+
+Tensor TrainerForward::smoothed(const Batch& batch, Tensor* kept) {
+  const Tensor logits = logits_of(batch);
+  if (kept) *kept = logits;
+  const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
+  return label_smoothed_loss(logits, batch.labels, options_.num_items);
+}
+
+FusedHead TrainerForward::fused(const Batch& batch) {
+  FusedHead outputs;
+  {
+    const AutocastRegion autocast(device_, training_.autocast);
+    outputs = rank_.model->fused_head(batch.ids, batch.labels, options_, rank_.hooks);
+  }
+  for (Tensor* each : {&outputs.loss, &outputs.log_probabilities, &outputs.entropy}) wrap(*each);
+  return outputs;
+}
+
+// (-log_probs).sum() / num_tokens. `locals`: Python's names, which last until compute_loss returns.
+Tensor TrainerForward::fused_loss(const FusedHead& outputs, const Tensor& num_items, std::vector<Tensor>& locals) const {
+  const Tensor each = neg(outputs.log_probabilities);
+  const Tensor tokens = num_items ? num_items : sum_of_booleans(outputs.label_mask);
+  locals.push_back(each);
+  locals.push_back(tokens);
+  const auto mean = [&] {
+    const Tensor sum = sum_all(each);
+    const Tensor clamped = unary_no_grad(tokens, "clamp", tokens.dtype());
+    return div(sum, clamped);
+  };
+  return mean();
+}
+
+// Entropy and accuracy, read by the host.
+void TrainerForward::measure(const FusedHead& outputs, const Batch& batch, std::vector<Tensor>& locals) const {
+  const OpScope op(device_, "metrics");
+  // sum(), then a sum of what all processes have
+  const auto total = [&](const auto& sum) {
+    const Tensor own = sum();
+    return device_.empty({}, own.dtype());
+  };
+  locals.push_back(total([&] { return sum_of_booleans(outputs.label_mask); }));
+  locals.push_back(total([&] { return sum_all(detach(outputs.entropy)); }));
+  locals.push_back(total([&] { return sum_of_booleans(outputs.is_top1); }));
+  for (int i = 0; i < 2; ++i) {
+    device_.scratch(Bytes{1});  // num_valid > 0
+    device_.scratch(size_of(Dtype::float32));
+  }
+  if (device_.training) total([&] { return sum_all(batch.attention_mask); });
+}
+
+TrainerForward::Outputs TrainerForward::compute_sft_loss(const Batch& batch, const Tensor& num_items, bool returns_logits) {
+  FusedHead outputs;
+  Tensor loss;
+  std::vector<Tensor> locals;
+  if (training_.label_smoothing) {
+    loss = smoothed(batch, nullptr);
+    const With no_grad(device_.grad_enabled, false);
+    outputs = fused(batch);
+  } else {
+    outputs = fused(batch);
+    loss = fused_loss(outputs, num_items, locals);
+  }
+  if (num_items) loss = mul_scalar(loss);
+  measure(outputs, batch, locals);
+  Tensor logits;
+  if (returns_logits) {
+    const With no_grad(device_.grad_enabled, false);
+    logits = logits_of(batch);
+  }
+  return {loss, logits};
+}
+
+}  // namespace llmem

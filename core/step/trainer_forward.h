@@ -1,0 +1,49 @@
+#pragma once
+
+#include <vector>
+
+#include "model/causal_lm.h"
+#include "plan/rank.h"
+#include "spec/spec.h"
+
+namespace llmem {
+
+// What a Trainer's data loader puts on the device.
+struct Batch {
+  Tensor ids, labels, attention_mask;
+};
+Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence);
+
+// The tokens that count among these batches, a scalar (Trainer._get_num_items_in_batch).
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches);
+
+// The model as transformers.Trainer and TRL's SFTTrainer call it: under accelerate's autocast, with outputs cast to fp32, and the loss that
+// they make of its outputs.
+class TrainerForward {
+ public:
+  TrainerForward(Device& device, const Training& training, Rank& rank);
+
+  struct Outputs {
+    Tensor loss, logits;
+  };
+  // Trainer.compute_loss, or SFTTrainer's. num_items: none: the batch's own. The logits outlive it only where they are asked for.
+  Outputs compute_loss(const Batch& batch, const Tensor& num_items, bool returns_logits);
+
+ private:
+  Outputs of_trainer(const Batch& batch);
+  Outputs of_model(const Batch& batch);
+  Tensor logits_of(const Batch& batch);
+  Tensor smoothed(const Batch& batch, Tensor* logits);
+  Outputs compute_sft_loss(const Batch& batch, const Tensor& num_items, bool returns_logits);
+  FusedHead fused(const Batch& batch);
+  Tensor fused_loss(const FusedHead& outputs, const Tensor& num_items, std::vector<Tensor>& locals) const;
+  void measure(const FusedHead& outputs, const Batch& batch, std::vector<Tensor>& locals) const;
+  void wrap(Tensor& output) const;
+
+  Device& device_;
+  const Training& training_;
+  Rank& rank_;
+  ForwardOptions options_;
+};
+
+}  // namespace llmem
