@@ -26,6 +26,30 @@ AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Ten
   return {contiguous(transpose(output, 1, 2)), {}};
 }
 
+namespace {
+
+// modeling_flash_attention_utils.py, _is_packed_sequence: asked in every layer where there is one row.
+void ask_for_packed_row(const Tensor& position_ids) {
+  Device& device = position_ids.device();
+  const std::int64_t sequence = position_ids.size(-1);
+  Tensor increasing;
+  {
+    const Tensor counted = device.empty({sequence}, Dtype::int64), first = device.empty({}, Dtype::int64);
+    increasing = device.empty({sequence}, Dtype::int64);
+  }
+  Tensor difference = device.empty({1, sequence}, Dtype::int64);
+  difference = device.empty({1, sequence}, Dtype::int64);
+  const Tensor sum = device.empty({}, Dtype::int64), any = device.empty({}, Dtype::boolean);
+}
+
+}  // namespace
+
+AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context) {
+  if (query.size(0) == 1) ask_for_packed_row(context.position_ids);
+  const Tensor output = flash_attention_2(query, key, value, context.half);
+  return {contiguous(transpose(output, 1, 2)), {}};
+}
+
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped) {
   const std::int64_t groups = query.size(1) / key.size(1);
@@ -131,9 +155,15 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   }
 
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
-  AttentionResult result = context.attention == Attention::sdpa
-                               ? sdpa_attention(query, key, value, mask)
-                               : eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
+  const auto attended = [&] {
+    switch (context.attention) {
+      case Attention::sdpa: return sdpa_attention(query, key, value, mask);
+      case Attention::flash_attention_2: return flash_attention(query, key, value, context);
+      case Attention::eager: break;
+    }
+    return eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
+  };
+  AttentionResult result = attended();
   result.output = reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim});
   {
     const ModuleScope inner(device, name_of(a.names.attention, 'o'));

@@ -13,6 +13,7 @@ struct LayerContext {
   Tensor attention_mask, sliding_attention_mask;
   Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
+  Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
 };
 
 struct AttentionResult {
@@ -21,6 +22,7 @@ struct AttentionResult {
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
 AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask);
+AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);
 

@@ -156,8 +156,9 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   const auto positions = [&] { return unsqueeze(add_scalar(device.empty({inputs_embeds.size(1)}, Dtype::int64)), 0); };
   context.position_ids = options.position_ids ? options.position_ids : positions();
   context.attention = options.attention;
+  context.half = options.half;
   const auto mask = [&](bool window) {
-    if (options.attention == Attention::sdpa) return sdpa_causal_mask(context.position_ids, rows, options.padding);
+    if (options.attention != Attention::eager) return sdpa_causal_mask(context.position_ids, rows, options.padding);
     return eager_causal_mask(context.position_ids, rows, dtype, window, options.padding);
   };
   context.attention_mask = mask(a.sliding.empty() && a.sliding_window > 0);

@@ -17,6 +17,7 @@ namespace llmem {
 // What the forward of a model is run with, as the recipe says.
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
+  Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
   Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer
   bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
   Loss loss = Loss::standard;

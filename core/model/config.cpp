@@ -230,11 +230,13 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     layer += 8.0 * static_cast<double>(a.heads) * static_cast<double>(spec.training.sequence);
   const double bytes = 8.0 * tokens * (static_cast<double>(a.layers) * layer + 16.0 * static_cast<double>(a.vocab_size));
   // transformers masking_utils.py, _ignore_causal_mask_sdpa: a window that binds takes a mask, and SDPA then another kernel.
-  if (a.sliding_window > 0 && spec.training.sequence >= a.sliding_window)
+  if (a.sliding_window > 0 && spec.training.sequence >= a.sliding_window && spec.training.attention != Attention::flash_attention_2)
     return {{"/training/sequence", "unsupported",
              "this model's sliding window of " + std::to_string(a.sliding_window) +
                  " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
                  std::to_string(a.sliding_window)}};
+  if (spec.training.attention == Attention::flash_attention_2 && a.head_dim > 256)  // flash-attn, csrc/flash_attn/flash_api.cpp
+    return {{"/training/attention", "conflict", "flash_attention_2 takes heads of at most 256, not " + std::to_string(a.head_dim)}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {

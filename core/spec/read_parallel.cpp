@@ -152,7 +152,7 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
     problems.push_back({at, "unsupported", std::string(what) + " with tensor parallelism is not supported yet."});
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.attention != Attention::sdpa) unsupported("/training/attention", "eager attention");
+  if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
   if (training.checkpointing != Checkpointing::none) unsupported("/training/checkpointing", "checkpointing");
   if (tensor.sequence && training.sequence % tensor.degree != 0) {
     reader.problem("sequence", "unsupported",
@@ -197,7 +197,7 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
     problems.push_back({at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.attention != Attention::sdpa) unsupported("/training/attention", "eager attention");
+  if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
   return pipeline.degree;
 }
 

@@ -21,8 +21,10 @@ constexpr Choice kLosses[] = {choice("standard", Loss::standard), choice("chunke
                               choice("liger_fused_linear", Loss::liger_fused_linear),
                               choice("liger_cross_entropy", Loss::liger_cross_entropy), choice("trl_tiled", Loss::trl_tiled)};
 constexpr Choice kLoops[] = {choice("plain", Loop::plain), choice("trainer", Loop::trainer), choice("sft_trainer", Loop::sft_trainer)};
-constexpr Choice kAttentions[] = {
-    choice("sdpa", Attention::sdpa), choice("eager", Attention::eager), {"flash_attention_2", kNotYet}, {"flex", kNotYet}};
+constexpr Choice kAttentions[] = {choice("sdpa", Attention::sdpa),
+                                  choice("eager", Attention::eager),
+                                  choice("flash_attention_2", Attention::flash_attention_2),
+                                  {"flex", kNotYet}};
 constexpr Choice kCheckpointings[] = {choice("none", Checkpointing::none),
                                       choice("full", Checkpointing::full),
                                       choice("full_reentrant", Checkpointing::full_reentrant),
@@ -208,6 +210,14 @@ void read_evaluation(ObjectReader& training, std::optional<Evaluation>& evaluati
   reader.done();
 }
 
+void check_flash_attention(ObjectReader& reader, const Training& training) {
+  if (training.weights == Dtype::float32 && !training.autocast)
+    reader.problem("attention", "conflict", "flash_attention_2 takes half precision only: give weights or autocast in bfloat16 or float16");
+  if (training.mask == Mask::padded)
+    reader.problem("attention", "unsupported",
+                   "flash_attention_2 over padded batches is not supported yet: rows are unpadded by kernels of their own.");
+}
+
 void check_tokens(ObjectReader& reader, const Training& training) {
   const std::int64_t tokens = training.micro_batch * training.sequence;
   if (tokens > kMostTokens) {
@@ -267,6 +277,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   read_choice(reader, "mask", kMasks, training.mask);
   read_checkpointing(reader, training.checkpointing, problems);
   read_choice(reader, "attention", kAttentions, training.attention);
+  if (training.attention == Attention::flash_attention_2) check_flash_attention(reader, training);
 
   read_choice(reader, "loss", kLosses, training.loss);
   if (training.loss == Loss::liger_fused_linear && training.autocast && *training.autocast != training.weights) {

@@ -13,7 +13,7 @@
 // What is asked: the wire format, version 1, as plain values. Every default here is the wire format's default.
 namespace llmem {
 
-enum class Attention : std::uint8_t { sdpa, eager };
+enum class Attention : std::uint8_t { sdpa, eager, flash_attention_2 };
 enum class Checkpointing : std::uint8_t { none, full, full_reentrant };
 enum class Method : std::uint8_t { full, lora };
 enum class Objective : std::uint8_t { sft, dpo };

@@ -15,6 +15,7 @@ namespace llmem {
 ForwardOptions forward_options(const Training& training) {
   ForwardOptions options;
   options.attention = training.attention;
+  options.half = training.autocast.value_or(training.weights);
   options.checkpointing = training.checkpointing;
   options.loss = training.loss;
   options.loss_chunk = training.loss_chunk;

@@ -118,8 +118,9 @@ Tensors flash_parts(const Tensor& query, const Tensor& key) {
 Tensor as_token_major(const Tensor& states) { return contiguous(transpose(states, 1, 2)); }
 
 // Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
-// tensor that is not used (flash_api.cpp, mha_fwd).
-Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
+// tensor that is not used (flash_api.cpp, mha_fwd), which the package flash-attn has not (csrc/flash_attn/flash_api.cpp, FlashAttnFunc).
+enum class FlashBuild : std::uint8_t { pytorch, package };
+Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, FlashBuild build = FlashBuild::pytorch) {
   Recorder grad("flash_attention", {&query, &key, &value});
   Device& device = query.device();
   Saved key_ = grad.save_if(grad.recording(), key);
@@ -130,16 +131,17 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value) {
   const Tensor result = like_input(query);
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
   const Tensors parts = flash_parts(query, key);
-  const Tensor rng_state = device.empty({2}, Dtype::int64), unused = device.empty({1}, Dtype::int64);
+  const Tensor rng_state = device.empty({2}, Dtype::int64),
+               unused = build == FlashBuild::pytorch ? device.empty({1}, Dtype::int64) : Tensor();
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved rng_ = grad.save_if(grad.recording(), rng_state);
-  Saved unused_ = grad.save_if(grad.recording(), unused);
+  Saved unused_ = grad.save_if(grad.recording() && unused, unused);
   grad.attach(result);
   grad.backward([key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_), logsumexp_ = std::move(logsumexp_),
                  result_ = std::move(result_), rng_ = std::move(rng_), unused_ = std::move(unused_)](Tensors& gradients) {
     const Tensors in = saved_inputs(key_, query_, value_);
-    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), rng_.unpack(), unused_.unpack()};
+    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), rng_.unpack(), unused_ ? unused_.unpack() : Tensor()};
     const Tensor gradient = as_token_major(gradients[0]), output = as_token_major(kept[1]);
     return flash_backward(in[1], in[0], in[2]);
   });
@@ -253,13 +255,13 @@ Tensor bias_of(const Tensor& mask, Dtype dtype) {
 namespace {
 
 // transformers/attention.cpp, pad_last_dim<8>: the kernel takes head sizes that are multiples of 8.
-Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value, FlashBuild build = FlashBuild::pytorch) {
   const std::int64_t d = query.size(3), padding = divide_up(d, 8) * 8 - d;
-  if (padding == 0) return flash(query, key, value);
+  if (padding == 0) return flash(query, key, value, build);
   const Tensor q = pad_last(query, padding);
   const Tensor k = pad_last(key, padding);
   const Tensor v = pad_last(value, padding);
-  return narrow(flash(q, k, v), 3, 0, d);
+  return narrow(flash(q, k, v, build), 3, 0, d);
 }
 
 }  // namespace
@@ -271,6 +273,14 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const Tensor q = autocast(query);
   if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()));
   return q.dtype() == Dtype::float32 ? efficient(q, k, v, {}) : flash_of_any_head(q, k, v);
+}
+
+// transformers modeling_flash_attention_utils.py, fa_peft_integration_check: what is not in half precision is cast.
+Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half) {
+  const Tensor q = query.dtype() == Dtype::float32 ? to(query, half) : query;
+  const Tensor k = key.dtype() == Dtype::float32 ? to(key, half) : key;
+  const Tensor v = value.dtype() == Dtype::float32 ? to(value, half) : value;
+  return flash_of_any_head(q, k, v, FlashBuild::package);
 }
 
 }  // namespace llmem

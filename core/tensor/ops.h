@@ -88,6 +88,8 @@ Tensor softmax_float(const Tensor& self);  // softmax(-1, dtype=float32)
 // scaled_dot_product_attention(is_causal=True, enable_gqa=…). query [B,H,S,d], key and value [B,Hkv,S,d].
 // With a mask [B,1,S,S] of booleans, key and value have as many heads as query.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask = {});
+// The package flash-attn: causal, without a mask, whatever the window. What comes in fp32 is cast to `half`.
+Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half);
 
 // ---- ends of the model
 Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,h], sizes of the weight
