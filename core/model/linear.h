@@ -9,9 +9,10 @@
 
 namespace llmem {
 
-// bitsandbytes: a frozen weight [out, in] in 4 bits (Linear4bit) or 8 (Linear8bitLt).
+// A frozen weight [out, in]: bitsandbytes' in 4 bits (Linear4bit) or 8 (Linear8bitLt), or a GPTQ checkpoint's in 4.
 struct QuantizedWeight {
   int bits = 4;
+  bool gptq = false;
   std::int64_t out = 0, in = 0;
   Dtype dtype = Dtype::bfloat16;              // what backward dequantises to
   Dtype compute_dtype = Dtype::float32;       // what forward dequantises to, 4 bits
@@ -19,7 +20,8 @@ struct QuantizedWeight {
   Tensor data;                                // two values a byte; 8 bits: one
   Tensor code, absmax;                        // 4 bits: the table, one scale for 64 values …
   Tensor offset, second_absmax, second_code;  // … and, double-quantised, what those are made of
-  Tensor scale;                               // 8 bits: one a row
+  Tensor scale;                               // 8 bits: one a row; gptq: one a group and column
+  Tensor zeros, group_index;                  // gptq
 };
 
 // PEFT's low-rank adapter.

@@ -80,11 +80,22 @@ Tensor with_dora(const Linear& layer, const Tensor& x, const Tensor& result) {
   return add(result, delta);
 }
 
+// peft/tuners/lora/gptq.py
+Tensor with_gptq_adapter(const LoraAdapter& adapter, const Tensor& input, const Tensor& result) {
+  const bool converts = !input.device().autocast;
+  const Tensor x = converts ? to(input, adapter.a.dtype()) : input;
+  Tensor delta = low_rank(adapter, dropout(x, adapter.dropout));
+  if (converts) delta = to(delta, result.dtype());
+  delta = mul_scalar(delta);
+  return add_in_place(result, delta);
+}
+
 }  // namespace
 
 Tensor with_adapter(const Linear& layer, const Tensor& input, Tensor result) {
   const LoraAdapter& adapter = *layer.parts->adapter;
   const bool quantized = layer.parts->quantized.has_value();
+  if (quantized && layer.parts->quantized->gptq) return with_gptq_adapter(adapter, input, result);
   if (quantized && layer.parts->quantized->bits == 4) result = clone(result);
   // A quantised layer leaves casts to autocast where that is on.
   const bool converts = !quantized || !input.device().autocast;

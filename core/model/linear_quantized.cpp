@@ -154,6 +154,29 @@ Tensor matmul_4bit(const Tensor& x, const QuantizedWeight& w, const Tensor& bias
   return result;
 }
 
+// AutoGPTQ and GPTQModel, nn_modules/triton_utils/dequant.py, QuantLinearFunction: forward and backward each make the weight in float16
+// and multiply; only the checkpoint's own tensors are saved.
+Tensor gptq_weight(Device& device, const QuantizedWeight& w) {
+  const OpScope op(device, "dequant248");
+  return device.empty({w.out, w.in}, Dtype::float16);
+}
+
+Tensor matmul_gptq(const Tensor& x, const QuantizedWeight& w) {
+  Recorder grad("QuantLinearFunction", {&x});
+  Tensor result;
+  {
+    const With no_grad(x.device().grad_enabled, false);
+    const Tensor weight = gptq_weight(x.device(), w);
+    result = linear(x, weight, {});
+  }
+  grad.attach(result);
+  grad.backward([&w](Tensors& gradients) {
+    const Tensor weight = gptq_weight(gradients[0].device(), w);
+    return Tensors{input_gradient(gradients[0], weight)};
+  });
+  return result;
+}
+
 // int8_vectorwise_quant: rows of int8 with a scale each; where outliers are looked for, |x| >= threshold
 struct QuantizedRows {
   Tensor scales, values;
@@ -222,6 +245,10 @@ void cast_for_good(const Tensor& tensor, Dtype dtype) {
 }  // namespace
 
 Tensor quantized_linear(const Tensor& input, const QuantizedWeight& w, const Tensor& bias) {
+  if (w.gptq) {
+    const Tensor result = matmul_gptq(input, w);
+    return bias ? add(result, bias) : result;
+  }
   if (w.bits == 8) {
     cast_for_good(bias, input.dtype());
     return matmul_8bit(input, w);

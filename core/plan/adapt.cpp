@@ -28,6 +28,21 @@ Tensor weight_of(Device& device, const char* name, const Dims& sizes, Dtype dtyp
   return made;
 }
 
+// AutoGPTQ and GPTQModel, nn_modules/qlinear, QuantLinear's buffers: 8 values in an int32, along the inputs; their zeros along the outputs.
+void load_gptq(Device& device, const Linear& linear, const BaseQuantization& quantization) {
+  constexpr std::int64_t packed = 8;
+  QuantizedWeight& made = linear.parts->quantized.emplace();
+  made.gptq = true;
+  made.out = linear.weight.size(0);
+  made.in = linear.weight.size(1);
+  made.dtype = made.compute_dtype = Dtype::float16;
+  const std::int64_t groups = divide_up(made.in, quantization.group_size);
+  made.data = weight_of(device, "qweight", {made.in / packed, made.out}, Dtype::int32);
+  made.zeros = weight_of(device, "qzeros", {groups, made.out / packed}, Dtype::int32);
+  made.scale = weight_of(device, "scales", {groups, made.out}, Dtype::float16);
+  made.group_index = weight_of(device, "g_idx", {made.in}, Dtype::int32);
+}
+
 // bitsandbytes.functional.quantize_4bit's state: a scale for 64 values; double-quantised, 256 scales share another.
 void quantize(Device& device, const Linear& linear, const BaseQuantization& quantization, Dtype dtype) {
   constexpr std::int64_t block = 64, block_of_scales = 256, table = 16, second_table = 256;
@@ -66,7 +81,10 @@ void load_quantized(Device& device, const CausalLm& model, const BaseQuantizatio
   for (const NamedLinear& each : model.linears()) {
     if (each.name == "lm_head" || any_ends(each.name, quantization.skip)) continue;
     const ModuleScope scope(device, each.name);
-    quantize(device, each.linear, quantization, dtype);
+    if (quantization.gptq)
+      load_gptq(device, each.linear, quantization);
+    else
+      quantize(device, each.linear, quantization, dtype);
     converted.push_back(each.linear.weight.get());
   }
   for (const Tensor& tensor : others) {
@@ -94,10 +112,10 @@ struct Adapted {
   Linear linear;
 };
 
-// BaseTunerLayer._get_base_layer_device_and_dtype: adapters begin in the base's dtype, or in which a 4-bit one computes; 8 bits say nothing.
+// BaseTunerLayer._get_base_layer_device_and_dtype: adapters begin in the base's dtype, or in which a 4-bit one computes; integers say nothing.
 Dtype first_dtype(const Linear& linear, Dtype weights) {
   if (!linear.parts->quantized) return weights;
-  return linear.parts->quantized->bits == 4 ? linear.parts->quantized->compute_dtype : Dtype::float32;
+  return linear.parts->quantized->bits == 4 && !linear.parts->quantized->gptq ? linear.parts->quantized->compute_dtype : Dtype::float32;
 }
 
 // deepcopy(base_layer): every tensor of a 4-bit layer once more; the state is there twice, of the layer and of its weight. Each copy passes

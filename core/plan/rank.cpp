@@ -10,7 +10,8 @@ namespace {
 // peft on a model that is made: its preparation, Liger's kernels, adapters.
 void adapt(Device& device, const Training& training, Rank& rank) {
   // TRL's trainer does not prepare.
-  if (training.base_quantization && training.prepare_kbit && training.loop != Loop::sft_trainer)
+  // prepare_model_for_kbit_training casts nothing of a GPTQ checkpoint.
+  if (training.base_quantization && !training.base_quantization->gptq && training.prepare_kbit && training.loop != Loop::sft_trainer)
     prepare_for_training(device, rank.model->parameters());
   rank.model->use_liger(training.liger);
   if (training.method == Method::lora) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);

@@ -106,11 +106,21 @@ void read_adapter(const Json* object, AdapterOptions& adapter, Problems& problem
   reader.done();
 }
 
+constexpr int kGptq = 1;
+
+// AutoGPTQ and GPTQModel make weights in float16, and PEFT has no DoRA over them.
+void check_gptq(ObjectReader& training, ObjectReader& base, const Training& recipe) {
+  if (recipe.base_quantization->bits != 4) base.problem("bits", "unsupported", "gptq is supported in 4 bits only.");
+  if (recipe.weights != Dtype::float16 || (recipe.autocast && *recipe.autocast != Dtype::float16))
+    training.problem("weights", "conflict", "a gptq base computes in float16: weights, and autocast if any, must be float16");
+  if (recipe.adapter.dora) training.problem("adapter", "conflict", "dora does not go with a gptq base");
+}
+
 void read_base_quantization(ObjectReader& training, std::optional<BaseQuantization>& quantization, Problems& problems) {
   const Json* object = training.object("base_quantization");
   if (!object) return;
   BaseQuantization& base = quantization.emplace();
-  static constexpr Choice kTypes[] = {{"nf4", 0}, {"fp4", 0}};  // the same bytes under another table
+  static constexpr Choice kTypes[] = {{"nf4", 0}, {"fp4", 0}, {"gptq", kGptq}};  // fp4 is nf4's bytes under another table
   ObjectReader reader(object, training.at("base_quantization"), problems);
   std::int64_t bits = 4;
   if (!reader.given("bits")) reader.problem("bits", "missing", "must be 4 or 8");
@@ -118,6 +128,8 @@ void read_base_quantization(ObjectReader& training, std::optional<BaseQuantizati
   base.bits = static_cast<int>(bits);
   int type = 0;
   reader.choice("type", kTypes, type);
+  base.gptq = type == kGptq;
+  reader.integer("group_size", base.group_size, 1, kLongestSequence);
   reader.boolean("double_quant", base.double_quant);
   std::optional<Dtype> compute = base.compute_dtype;
   read_dtype(reader, "compute_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, compute);
@@ -264,6 +276,10 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   read_dtype(reader, "weights", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, weights);
   training.weights = *weights;
   read_dtype(reader, "autocast", {Dtype::bfloat16, Dtype::float16}, true, training.autocast);
+  if (training.base_quantization && training.base_quantization->gptq) {
+    ObjectReader base(reader.object("base_quantization"), reader.at("base_quantization"), problems);
+    check_gptq(reader, base, training);
+  }
   reader.boolean("grad_scaler", training.grad_scaler);
   read_optimizer(reader.object("optimizer"), training.optimizer, problems);
 

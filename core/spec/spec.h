@@ -70,9 +70,11 @@ struct AdapterOptions {
   bool upcast = true;  // adapters of a half-precision base in fp32
 };
 
-// The frozen base of adapters held in 4 or 8 bits (bitsandbytes).
+// The frozen base of adapters held in 4 or 8 bits: by bitsandbytes, or as a GPTQ checkpoint in 4 bits and trained over float16.
 struct BaseQuantization {
   int bits = 4;
+  bool gptq = false;
+  std::int64_t group_size = 128;         // gptq: values of a column that share a scale
   bool double_quant = false;             // 4 bits: the scales themselves in 8 bits
   Dtype compute_dtype = Dtype::float32;  // 4 bits
   double threshold = 6.0;                // 8 bits: 0 looks for no outliers

@@ -97,8 +97,9 @@ Tensor embedding(const Tensor& weight, const Tensor& ids);              // weigh
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);       // logits [N,V], target [N]; mean, a scalar
 
 Tensor log_softmax(const Tensor& self);
-Tensor gather_last(const Tensor& self, const Tensor& index);  // gather(-1, index.unsqueeze(-1))
-Tensor mul_in_place(const Tensor& self);                      // self *= number
+Tensor gather_last(const Tensor& self, const Tensor& index);   // gather(-1, index.unsqueeze(-1))
+Tensor add_in_place(const Tensor& self, const Tensor& other);  // self += other
+Tensor mul_in_place(const Tensor& self);                       // self *= number
 Tensor masked_fill_in_place(const Tensor& self, const Tensor& mask);
 Tensor log_sigmoid(const Tensor& self);
 

@@ -292,6 +292,14 @@ Tensor gather_last(const Tensor& self, const Tensor& index) {
 }
 
 // In place: the same memory, a step further in the graph.
+Tensor add_in_place(const Tensor& self, const Tensor& other) {
+  Recorder grad("add_", {&self, &other});
+  const Tensor result = detach(self);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{gradients[0], gradients[0]}; });
+  return result;
+}
+
 Tensor mul_in_place(const Tensor& self) {
   Recorder grad("mul_", {&self});
   const Tensor result = detach(self);

@@ -215,7 +215,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(training({{"optimizer", {{"name", "adafactor"}, {"implementation", "foreach"}}}}), "/training/optimizer/implementation");
   one(training({{"optimizer", {{"name", "adamw"}, {"capturable", true}}}}), "/training/optimizer/capturable");
   for (const Json& value : {Json("selective"), Json{{"every", 2}}}) one(training({{"checkpointing", value}}), "/training/checkpointing");
-  for (const char* value : {"flash_attention_2", "flex"}) one(training({{"attention", value}}), "/training/attention");
+  one(training({{"attention", "flex"}}), "/training/attention");
   one(training({{"kernels", {{"liger", {{"rope", true}, {"geglu", true}}}}}}), "/training/kernels/liger/geglu");
   one(data({{"kind", "zero3"}, {"degree", 4}}), "/parallel/data/kind");
   one(parallel({{"data", {{"kind", "fsdp1"}, {"degree", 4}}}}), "/training/weights");

@@ -138,7 +138,8 @@ const isPadded = (row) => /padded|unpacked/.test(said(row.packing));
 
 function addBase(row, framework, method, precision, training) {
   training.base_quantization = { ...method.base };
-  if (method.base.bits === 4) training.base_quantization.compute_dtype = precision.compute ?? precision.weights;
+  if (framework.doubleQuant && /nf4|fp4/.test(method.base.type)) training.base_quantization.double_quant = true;
+  if (/nf4|fp4/.test(method.base.type)) training.base_quantization.compute_dtype = precision.compute ?? precision.weights;
   const note = said(row.note);
   training.prepare_kbit = framework.prepareKbit ?? !/no fp32 upcast/.test(note);
 }

@@ -5,8 +5,8 @@
 export const frameworks = [
   {
     match: /fms-acceleration/,
-    name: 'fms-acceleration', loop: 'sft_trainer', checkpointing: 'full_reentrant', padToken: true,
-    says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words)',
+    name: 'fms-acceleration', loop: 'sft_trainer', checkpointing: 'full_reentrant', padToken: true, doubleQuant: true,
+    says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words); bitsandbytes bases are double-quantised (framework_plugin_bnb.py)',
   },
   { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true },
   { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false },
