@@ -127,11 +127,21 @@ function trainingOf(row, framework, method, notes) {
   addCheckpointing(row, framework, training, notes);
   training.attention = read(notes, 'attention', tables.attentions, said(row.attention), { attention: 'sdpa' }, 'not stated, SDPA').attention;
   addLoss(row, training, notes);
-  training.loop = framework.loop ?? look(tables.loops, Object.values(row).map((value) => said(typeof value === 'string' ? value : '')).join(' ')) ?? 'plain';
+  training.loop = loopOf(row, framework, notes);
   if (framework.clip && training.loop === 'plain') training.max_grad_norm = framework.clip;
   if (/true|aot|yes/.test(said(row.compile))) training.compile = true;
   if (isPadded(row) && training.loop !== 'plain' && training.micro_batch > 1) training.mask = 'padded';
   return { training, precision };
+}
+
+// TRL's own loss came with version 1; before, its SFTTrainer trained as HF's Trainer does.
+function loopOf(row, framework, notes) {
+  const words = Object.values(row).filter((value) => typeof value === 'string').map(said).join(' ');
+  const loop = framework.loop ?? look(tables.loops, words) ?? 'plain';
+  const trl = /trl (\d+)\./.exec(words);
+  if (loop !== 'sft_trainer' || !trl || Number(trl[1]) >= 1) return loop;
+  notes.push(`TRL ${trl[1]}'s SFTTrainer: as HF's Trainer`);
+  return 'trainer';
 }
 
 const isPadded = (row) => /padded|unpacked/.test(said(row.packing));

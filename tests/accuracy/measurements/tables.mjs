@@ -126,6 +126,7 @@ export const losses = [
 export const metrics = [
   [/after model init|after load/, { metric: 'loaded' }],
   [/minus baseline.*generation|generation eval/, { metric: 'reserved', note: 'whole run with generation, which is not played' }],
+  [/(nvml|nvidia-smi|device memory|gpu memory).*(minus|less|above|without|excl|net of|subtract).*(base|context)/, { metric: 'reserved' }],
   [/nvml|nvidia-smi|\bsmi\b|device memory(?!.*reserved)|gpu memory usage/, { metric: 'device' }],
   [/reserved/, { metric: 'reserved' }],
   [/unspecified|unstated|not stated|unknown/, { metric: 'unstated' }],
