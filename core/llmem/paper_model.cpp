@@ -1,5 +1,6 @@
 #include "llmem/paper_model.h"
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 

@@ -84,8 +84,8 @@ Reading<PaperQuestion> read_paper_question(std::string_view text, const ModelPre
   reader.done();
   question.name = source.name;
   question.setup.form = static_cast<PaperForm>(form);
-  if (!source.config.is_object()) return reading;
-  Reading<PaperModel> model = read_paper_model(source.config);
+  if (!source.config) return reading;
+  Reading<PaperModel> model = read_paper_model(*source.config);
   reading.problems.insert(reading.problems.end(), model.problems.begin(), model.problems.end());
   question.model = std::move(model.value);
   question.setup.fp32_logits = logits >= 0 ? logits == 1 : question.model.fp32_logits;

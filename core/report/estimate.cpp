@@ -19,8 +19,8 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
   Problems problems = std::move(spec.problems);
   std::vector<Note> notes = std::move(spec.notes);
   Architecture architecture;
-  if (spec.value.model.config.is_object()) {  // else that is a problem already
-    Reading<Architecture> reading = read_architecture(spec.value.model.config);
+  if (spec.value.model.config) {  // else that is a problem already
+    Reading<Architecture> reading = read_architecture(*spec.value.model.config);
     architecture = std::move(reading.value);
     append(problems, reading.problems);
     append(notes, reading.notes);

@@ -54,7 +54,7 @@ void read_preset(const std::string& id, const ModelPresets& presets, ModelSource
   if (found != presets.end() && found->id == id) {
     model.name = id;
     Reading<Json> file = parse_json(found->text, "/model");
-    if (file.value.is_object()) model.config = std::move(file.value["config"]);
+    if (file.value.is_object()) model.config = std::make_shared<Json>(std::move(file.value["config"]));
     problems.insert(problems.end(), file.problems.begin(), file.problems.end());
     return;
   }
@@ -78,7 +78,7 @@ void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Pro
     ObjectReader reader(&*value, "/model", problems);
     reader.text("name", model.name);
     if (reader.object("config")) {
-      model.config = std::move((*value)["config"]);
+      model.config = std::make_shared<Json>(std::move((*value)["config"]));
     } else if (!reader.given("config")) {
       reader.problem("config", "missing", "give the model's config.json as an object");
     }

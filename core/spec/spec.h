@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -184,7 +185,8 @@ struct AllocatorOptions {
 // The model as asked for: a preset's id and its config, or the user's own name and pasted config.
 struct ModelSource {
   std::string name;
-  nlohmann::json config;  // a Hugging Face config.json, not yet understood: that is core/model's work
+  // A Hugging Face config.json, not yet understood: that is core/model's work. Null: it is missing, which is a problem already.
+  std::shared_ptr<const nlohmann::json> config;
 };
 
 struct Spec {

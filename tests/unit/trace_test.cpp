@@ -57,7 +57,7 @@ History recorded(const std::string& name) {
 
 History played(const std::string& spec) {
   const Reading<Spec> reading = read_spec(spec, {});
-  const Reading<Architecture> architecture = read_architecture(reading.value.model.config);
+  const Reading<Architecture> architecture = read_architecture(*reading.value.model.config);
   EXPECT_TRUE(reading.problems.empty() && architecture.problems.empty()) << shown(reading.problems) << shown(architecture.problems);
   const Trace trace = play(reading.value, architecture.value);
   History history;
