@@ -29,7 +29,7 @@ describe('an out-of-memory message, in every wording PyTorch had', () => {
 
   test('with other processes, private pools and a limit', () => {
     const read = readOutOfMemory(
-      'CUDA out of memory. Tried to allocate 512.00 MiB. GPU 3 has a total capacity of 79.15 GiB of which 120.00 MiB is free. 60.00 GiB allowed; Process 4242 has 20.00 GiB memory in use. Process 17 has 1.50 GiB memory in use. Including non-PyTorch memory, this process has 57.50 GiB memory in use. Of the allocated memory 55.00 GiB is allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA Graphs), and 600.00 MiB is reserved by PyTorch but unallocated.',
+      'CUDA out of memory. Tried to allocate 512.00 MiB. GPU 3 has a total capacity of 79.15 GiB of which 150.00 MiB is free. 60.00 GiB allowed; Process 4242 has 20.00 GiB memory in use. Process 17 has 1.50 GiB memory in use. Including non-PyTorch memory, this process has 57.50 GiB memory in use. Of the allocated memory 55.00 GiB is allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA Graphs), and 600.00 MiB is reserved by PyTorch but unallocated.',
     );
     expect(read).toMatchObject({
       device: 'GPU 3',

@@ -60,6 +60,7 @@ const OWN: Record<string, string> = {
 
 export function readAxolotl(table: Table, source: string, known: Known): Import {
   const draft = new Draft('axolotl', source);
+  draft.around = known.around;
   const from = new Section(table, draft);
 
   from.text('base_model', (name, entry) => readModelName(draft, entry, name, known));

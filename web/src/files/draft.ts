@@ -35,6 +35,8 @@ export class Draft {
   readonly spec: JsonObject = {};
   readonly lines: Line[] = [];
   readonly faults: Fault[] = [];
+  /** The data-parallel kind that another file, or the form, says. */
+  around: string | undefined;
 
   constructor(
     readonly kind: Kind,
@@ -88,6 +90,10 @@ export class Draft {
       value = value[key];
     }
     return value;
+  }
+
+  get dataKind(): string {
+    return String(this.get('/parallel/data/kind') ?? this.around ?? '');
   }
 
   has(pointer: string): boolean {

@@ -1,3 +1,4 @@
+import type { Json, JsonObject } from '../choice/choice';
 import { readAccelerate } from './accelerate';
 import { readAxolotl } from './axolotl';
 import { readDeepspeedFile } from './deepspeed';
@@ -186,6 +187,76 @@ export async function readFile(text: string, known: Known, fileName = ''): Promi
       },
     ]);
   }
+}
+
+export interface Given {
+  name: string;
+  text: string;
+}
+
+/**
+ * Files that belong together. Those that say how a model is spread (accelerate, DeepSpeed) are read first, since a trainer's flags
+ * mean other things under them; where both speak of it, theirs counts.
+ */
+export async function readFiles(
+  files: readonly Given[],
+  known: Known,
+): Promise<{ readings: (Reading & { name: string })[]; spec: JsonObject }> {
+  const first = await Promise.all(files.map(async ({ name, text }) => ({ name, ...(await readFile(text, known, name)) })));
+  const spreads = first.filter((one) => one.ok && SPREADS.includes(one.import.kind));
+  const around = spreads.map((one) => (one.ok ? dataKind(one.import.spec) : undefined)).find((kind) => kind !== undefined) ?? known.around;
+  const readings = await Promise.all(
+    first.map(async (one, index) => {
+      const given = files[index];
+      return one.ok && !SPREADS.includes(one.import.kind) && given
+        ? { name: one.name, ...(await readFile(given.text, { ...known, around }, given.name)) }
+        : one;
+    }),
+  );
+  let spread: JsonObject = {};
+  let rest: JsonObject = {};
+  for (const one of readings) {
+    if (!one.ok) continue;
+    if (SPREADS.includes(one.import.kind)) spread = merge(spread, one.import.spec);
+    else rest = merge(rest, one.import.spec);
+  }
+  const spec = merge(spread, rest);
+  const parallel = merge(object(rest.parallel), object(spread.parallel));
+  // The launcher says how a model is cut; in what it computes, the trainer knows.
+  const dtypes = Object.entries(object(object(rest.parallel).data)).filter(([key]) => key.endsWith('_dtype'));
+  if (dtypes.length > 0) parallel.data = { ...object(parallel.data), ...Object.fromEntries(dtypes) };
+  if (Object.keys(parallel).length > 0) spec.parallel = parallel;
+  return { readings, spec };
+}
+
+const SPREADS: readonly Kind[] = ['accelerate', 'deepspeed'];
+
+function object(value: Json | undefined): JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : {};
+}
+
+function dataKind(spec: JsonObject): string | undefined {
+  const kind = object(object(spec.parallel).data).kind;
+  return typeof kind === 'string' ? kind : undefined;
+}
+
+/** The second over the first; a model is one thing, and so is {"every": n}. */
+function merge(a: JsonObject, b: JsonObject): JsonObject {
+  const out: JsonObject = { ...a };
+  for (const [key, value] of Object.entries(b)) {
+    const before = out[key];
+    const both =
+      key !== 'model' &&
+      key !== 'checkpointing' &&
+      typeof value === 'object' &&
+      value !== null &&
+      !Array.isArray(value) &&
+      typeof before === 'object' &&
+      before !== null &&
+      !Array.isArray(before);
+    out[key] = both ? merge(before, value) : value;
+  }
+  return out;
 }
 
 async function read(text: string, known: Known, name: string): Promise<Reading> {

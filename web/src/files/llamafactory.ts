@@ -56,6 +56,7 @@ const STACKS = [
 
 export function readLlamafactory(table: Table, source: string, known: Known): Import {
   const draft = new Draft('llamafactory', source);
+  draft.around = known.around;
   const from = new Section(table, draft);
 
   from.text('model_name_or_path', (name, entry) => readModelName(draft, entry, name, known));
@@ -150,7 +151,7 @@ export function readLlamafactory(table: Table, source: string, known: Known): Im
     from.flag('disable_gradient_checkpointing', (on, entry) =>
       draft.understood(entry, on ? 'everything is kept for backward' : 'each layer again in backward'),
     ) ?? false;
-  const fsdp2 = draft.get('/parallel/data/kind') === 'fsdp2';
+  const fsdp2 = draft.dataKind === 'fsdp2';
   const reentrant =
     (from.flag('use_reentrant_gc', (on, entry) => draft.understood(entry, on ? 'the older kind of checkpointing' : 'torch’s newer kind')) ??
       true) &&

@@ -5,6 +5,7 @@ import type { Draft, Entry } from './draft';
 
 export interface Known {
   presets: readonly string[]; // ids, "meta-llama/Llama-3.1-8B"
+  around?: string | undefined; // the data-parallel kind that another file says: a trainer's flags mean other things under DeepSpeed and FSDP
 }
 
 /** Chat and base versions have the same shapes; so do re-uploads, and what is only quantised for loading. */

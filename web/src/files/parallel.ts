@@ -18,7 +18,7 @@ export function dtypeNamed(text: string): Dtype | undefined {
 
 /** The data-parallel kind that the spec has so far, in words of its family. */
 export function family(draft: Draft): 'deepspeed' | 'fsdp' | 'other' {
-  const kind = String(draft.get('/parallel/data/kind') ?? '');
+  const kind = draft.dataKind;
   return /^zero\d/.test(kind) ? 'deepspeed' : kind.startsWith('fsdp') ? 'fsdp' : 'other';
 }
 
@@ -47,7 +47,7 @@ export function settlePrecision(draft: Draft, { mixed, held, why, lora }: Precis
   }
   if (where === 'fsdp') {
     const weights = lora ? (held ?? mixed ?? 'float32') : mixed ? 'float32' : (held ?? 'float32');
-    const fsdp1 = draft.get('/parallel/data/kind') === 'fsdp1';
+    const fsdp1 = draft.dataKind === 'fsdp1';
     const computed = mixed ?? (weights === 'float32' ? null : weights);
     const text =
       mixed && !lora

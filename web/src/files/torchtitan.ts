@@ -320,7 +320,7 @@ function readParallelism(
 ): void {
   const degree = (key: string, at: string, text: string) =>
     from?.integer(key, (value, entry) => draft.understood(entry, value > 1 ? text : 'none', value > 1 ? { [at]: value } : {})) ?? 1;
-  const replicate = degree('data_parallel_replicate_degree', '/parallel/data/replicate', 'copies of the sharded model');
+  const replicate = from?.integer('data_parallel_replicate_degree', (value, entry) => draft.understood(entry, value > 1 ? 'copies of the model' : 'none')) ?? 1;
   const tensor = degree('tensor_parallel_degree', '/parallel/tensor/degree', 'tensor-parallel ranks');
   const pipeline = degree('pipeline_parallel_degree', '/parallel/pipeline/degree', 'pipeline stages');
   const context = degree('context_parallel_degree', '/parallel/context/degree', 'ranks that share a row');
@@ -355,6 +355,7 @@ function readParallelism(
   if (shard >= 1 && Number.isInteger(shard)) {
     const ranks = shard * replicate;
     const kind = shard > 1 || context > 1 ? 'fsdp2' : replicate > 1 ? 'ddp' : 'none';
+    if (kind === 'fsdp2' && replicate > 1) draft.set('/parallel/data/replicate', replicate);
     draft.assumed('data parallelism', `${kind === 'none' ? 'one data rank' : `${ranks} data ranks`}${kind === 'fsdp2' ? ', FSDP2' : ''}`, {
       '/parallel/data/kind': kind,
       '/parallel/data/degree': ranks,

@@ -381,6 +381,7 @@ export function readTrainer(
   objective = '',
 ): Import {
   const draft = new Draft(kind, source);
+  draft.around = known.around;
   const from = new Section(table, draft);
   const trl = kind === 'trl';
 
