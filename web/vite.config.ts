@@ -24,7 +24,7 @@ export default defineConfig({
   build: {
     target: 'es2022',
     assetsInlineLimit: 0, // the Content-Security-Policy allows no data: scripts
-    modulePreload: false, // there is one chunk at first, and what comes later comes alone
+    modulePreload: { polyfill: false }, // what the first view takes is asked for at once
     rollupOptions: {
       input: { index: here('index.html'), embed: here('embed.html'), 'llmem-estimate': here('src/element.ts') },
       output: {

@@ -36,6 +36,7 @@ class Player {
         ++point_;
       } else if (flush_is_due) {
         allocator_.empty_cache();
+        note_reserved(event);
         ++flush_;
       } else if (reset_is_due) {
         allocator_.reset_peaks();
@@ -71,6 +72,7 @@ class Player {
     if (!allocator_.allocate(key, allocation.bytes, allocation.stream)) return fail(key);
     const Counters& now = allocator_.counters();
     result_.block_sizes[key] = now.allocated - before;
+    note_reserved(event);
     if (now.allocated > result_.peak_allocated) {
       result_.peak_allocated = now.allocated;
       result_.reserved_at_peak = now.reserved;
@@ -81,6 +83,11 @@ class Player {
       result_.peak_reserved_event = event;
     }
     return true;
+  }
+
+  void note_reserved(std::size_t event) {
+    const Bytes now = allocator_.counters().reserved;
+    if (result_.reserved.empty() || result_.reserved.back().bytes != now) result_.reserved.push_back({event, now});
   }
 
   bool fail(std::size_t key) {

@@ -16,6 +16,12 @@ struct OutOfMemory {
   Bytes tried, allocated, reserved;       // tried: what was asked of the device for it, as PyTorch's message says
 };
 
+// What is reserved from an event on.
+struct Reserved {
+  std::size_t event = 0;
+  Bytes bytes;
+};
+
 struct Replay {
   std::vector<Counters> points;         // as many of Trace::points as were reached; peaks since the last peak reset
   Bytes peak_allocated, peak_reserved;  // over the whole run
@@ -23,6 +29,7 @@ struct Replay {
   std::size_t peak_reserved_event = 0;
   Bytes reserved_at_peak;          // reserved when peak_allocated was first reached
   std::vector<Bytes> block_sizes;  // of each allocation: what it counts for in `allocated`
+  std::vector<Reserved> reserved;  // each change of it, in order
   int retries = 0;                 // times the cache was given back to the device and asked again
   std::optional<OutOfMemory> out_of_memory;
 };

@@ -14,7 +14,7 @@ void append(std::vector<T>& to, std::vector<T>& from) {
 
 }  // namespace
 
-Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets) {
+Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets, bool keep_shapes) {
   Reading<Spec> spec = read_spec(spec_text, presets);
   Problems problems = std::move(spec.problems);
   std::vector<Note> notes = std::move(spec.notes);
@@ -27,7 +27,7 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
   }
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));
-  Trace trace = play(spec.value, architecture);
+  Trace trace = play(spec.value, architecture, keep_shapes);
   return Played{std::move(spec.value), std::move(architecture), std::move(trace), std::move(notes)};
 }
 

@@ -193,8 +193,9 @@ class TrainingLoop {
 
 }  // namespace
 
-Trace play(const Spec& spec, const Architecture& architecture) {
+Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
   Trace trace;
+  trace.keep_shapes = keep_shapes;
   std::size_t last_event = 0;
   {
     Device device({spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms}, trace);

@@ -9,6 +9,7 @@ namespace llmem {
 Device::Device(GpuKind gpu, Trace& trace) : meter(trace), nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
   modules_.push_back({0, "", Category::other_activations, {}});
   trace_.ops.push_back("");
+  trace_.shapes.emplace_back();
 }
 
 Device::~Device() = default;
@@ -27,12 +28,21 @@ Tensor Device::unallocated(const Dims& sizes, Dtype dtype) {
   impl->storage = Ref<Storage>(storages.make(*this, size_of(dtype) * count_of(sizes)));
   impl->layout = {sizes, contiguous_strides(sizes)};
   impl->dtype = dtype;
+  if (trace_.keep_shapes) impl->storage->shape = numbered(sizes, dtype);
   return Tensor(std::move(impl));
 }
 
 void Device::scratch(Bytes bytes) { record_free(record_allocation(bytes)); }
 
-std::int32_t Device::record_allocation(Bytes bytes) {
+std::uint32_t Device::numbered(const Dims& sizes, Dtype dtype) {
+  std::vector<std::int64_t> list;
+  for (int i = 0; i < sizes.size(); ++i) list.push_back(sizes[i]);
+  const auto [found, added] = shapes_.try_emplace({dtype, list}, static_cast<std::uint32_t>(trace_.shapes.size()));
+  if (added) trace_.shapes.push_back({std::move(list), dtype});
+  return found->second;
+}
+
+std::int32_t Device::record_allocation(Bytes bytes, std::uint32_t shape) {
   // An empty tensor asks the allocator for nothing.
   if (stopped || bytes.count == 0) return -1;
   const auto id = static_cast<std::int32_t>(trace_.allocations.size());
@@ -40,6 +50,7 @@ std::int32_t Device::record_allocation(Bytes bytes) {
   trace_.allocations.push_back({bytes, Category::temporaries, stream, op_, module_, phase});
   trace_.events.push_back(id);
   if (stream == 0) meter.wrote(bytes.count);
+  if (trace_.keep_shapes) trace_.shape_of.push_back(shape);
   return id;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -55,7 +57,8 @@ class Device {
   // Memory that a kernel asks for and gives back before it returns.
   void scratch(Bytes bytes);
 
-  std::int32_t record_allocation(Bytes bytes);
+  // `shape`: index into Trace::shapes.
+  std::int32_t record_allocation(Bytes bytes, std::uint32_t shape = 0);
   void record_free(std::int32_t allocation);
   void set_category(std::int32_t allocation, Category category);
   // What backward needs is no longer a temporary: it counts for the module that made it.
@@ -115,6 +118,7 @@ class Device {
     std::size_t next_child = 0;  // where the search for a child begins: layers come in order
   };
   std::string path_of(std::uint32_t module) const;
+  std::uint32_t numbered(const Dims& sizes, Dtype dtype);  // the shape's index in the trace
 
   GpuKind gpu_;
   Trace& trace_;
@@ -122,6 +126,7 @@ class Device {
   std::uint32_t module_ = 0;
   std::uint16_t op_ = 0;
   std::unordered_map<const char*, std::uint16_t> ops_;
+  std::map<std::pair<Dtype, std::vector<std::int64_t>>, std::uint32_t> shapes_;
   std::vector<Tensor> cublas_workspaces_;
 };
 

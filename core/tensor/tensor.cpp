@@ -5,7 +5,7 @@
 
 namespace llmem {
 
-void Storage::allocate() { allocation = device.record_allocation(bytes); }
+void Storage::allocate() { allocation = device.record_allocation(bytes, shape); }
 
 void Storage::release() {
   device.record_free(allocation);

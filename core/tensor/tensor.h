@@ -28,6 +28,7 @@ struct Storage {
   Device& device;
   Bytes bytes;
   std::int32_t allocation = -1;  // index into Trace::allocations; -1: no memory
+  std::uint32_t shape = 0;       // index into Trace::shapes
 };
 void destroy(Storage* storage);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/dtype.h"
 #include "trace/work.h"
 
 namespace llmem {
@@ -43,6 +44,13 @@ struct Point {
   std::size_t event = 0;  // after how many events
 };
 
+// What an allocation was made to hold: sizes in elements.
+struct Shape {
+  std::vector<std::int64_t> sizes;
+  Dtype dtype = Dtype::float32;
+  bool operator==(const Shape&) const = default;
+};
+
 // The allocation history of one rank: every request and free, in order.
 struct Trace {
   std::vector<Allocation> allocations;
@@ -52,6 +60,11 @@ struct Trace {
   std::vector<std::size_t> cache_flushes;  // after how many events torch.cuda.empty_cache() is called
   std::vector<Work> work;                  // of the last step played, for its time
   std::vector<std::string> modules, ops, phases;
+
+  // Only where someone asks for them, since they take time: of each allocation an index into `shapes`; 0: bytes of no shape.
+  bool keep_shapes = false;
+  std::vector<std::uint32_t> shape_of;
+  std::vector<Shape> shapes;
 };
 
 constexpr bool is_free(std::int32_t event) { return event < 0; }

@@ -48,7 +48,7 @@ test('a change after arrival is answered by the worker, in the same words', asyn
   await input.fill('1024');
   await settled(page);
   await expect(verdict(page)).toHaveText(form);
-  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('button.bar').nth(2)).toBeVisible();
   expect(await shown(page)).not.toBe(before);
   await input.fill('2048');
   await settled(page);
@@ -72,7 +72,7 @@ test('answers to other specs are not taken', async ({ page, site }) => {
     await route.fulfill({ json: Object.fromEntries(others) });
   });
   await open(page, site);
-  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('button.bar').nth(2)).toBeVisible();
   expect(fetched()).toBe(1);
 });
 
@@ -87,7 +87,7 @@ for (const [what, answer] of [
       await page.route(ANSWERS, (route) => route.fulfill(answer));
       await open(page, site);
       await expect(verdict(page)).toContainText('GiB');
-      await expect(page.locator('button.bar')).toHaveCount(3);
+      await expect(page.locator('button.bar').nth(2)).toBeVisible();
       expect(fetched()).toBe(1);
       await page.getByLabel('Sequence', { exact: true }).fill('1024');
       await settled(page);
@@ -111,7 +111,7 @@ test.describe('a core that fails', () => {
     await page.getByRole('button', { name: 'Try again' }).click();
     await settled(page);
     await expect(verdict(page)).toContainText('GiB');
-    await expect(page.locator('button.bar')).toHaveCount(3);
+    await expect(page.locator('button.bar').nth(2)).toBeVisible();
   });
 
   test('to load ahead of time is fetched again when it is needed', async ({ page, site }) => {
@@ -131,5 +131,5 @@ test('the embed without a link shows the same first view', async ({ page, site }
   await page.goto(`${site.root}embed.html`);
   await settled(page);
   await expect(verdict(page)).toContainText('GiB');
-  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('button.bar').nth(2)).toBeVisible();
 });

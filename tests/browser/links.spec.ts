@@ -75,7 +75,7 @@ test.describe('a model that cannot be estimated yet', () => {
 test('a card whose memory nobody knows has bars without a line', async ({ page, site }) => {
   await open(page, site, '#v=1&model=meta-llama/Llama-3.1-8B&gpu=a100-sxm-96gb&gpus=2');
   await expect(verdict(page)).toContainText(/needs .* GiB/);
-  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('button.bar').nth(2)).toBeVisible();
   await expect(page.locator('.capacity')).toHaveCount(0);
 });
 

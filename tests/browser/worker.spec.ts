@@ -18,7 +18,7 @@ test('a trap in the core is caught and reported, and a new worker goes on', asyn
   await page.getByRole('button', { name: 'Try again' }).click();
   await settled(page);
   await expect(verdict(page)).toContainText('GiB');
-  await expect(page.locator('button.bar')).toHaveCount(3);
+  await expect(page.locator('button.bar').nth(2)).toBeVisible();
 });
 
 test('a core that does not load is reported, and tried again with the next change', async ({ page, site }) => {

@@ -1,4 +1,5 @@
 #include "report/report.h"
+#include "report/timeline.h"
 
 #include <gtest/gtest.h>
 
@@ -108,6 +109,63 @@ Trace small_trace() {
   trace.points = {{"loaded", 3}, {"step0.forward0", 5}, {"step0.optimizer", 8}};
   trace.peak_resets = {3};
   return trace;
+}
+
+Json timeline_json(TimelineQuestion question) {
+  Played played;
+  played.trace = small_trace();
+  played.trace.shapes = {{}, {{50, 1 << 19}, Dtype::bfloat16}};
+  played.trace.shape_of = {0, 0, 0, 1, 1, 0};
+  return Json::parse(timeline_of(played, question));
+}
+
+TEST(Timeline, KeepsThePeakHoweverFewTheSamples) {
+  for (const std::int64_t samples : {1, 2, 3, 8, 100}) {
+    TimelineQuestion question;
+    question.samples = samples;
+    const Json timeline = timeline_json(question);
+    EXPECT_EQ(timeline["events"], 8);
+    EXPECT_EQ(timeline["peak"]["event"], 6);
+    EXPECT_EQ(timeline["samples"].size(), std::min<std::size_t>(8, static_cast<std::size_t>(samples)));
+    Bytes most;
+    for (const Json& sample : timeline["samples"]) {
+      Bytes sum;
+      for (const Json& held : sample["held"]) sum += Bytes{held.get<std::int64_t>()};
+      EXPECT_EQ(sum, Bytes{sample["allocated"].get<std::int64_t>()});
+      EXPECT_GE(sample["reserved"], sample["allocated"]);
+      most = std::max(most, sum);
+    }
+    EXPECT_EQ(most, Bytes{timeline["peak"]["allocated"].get<std::int64_t>()});
+  }
+}
+
+TEST(Timeline, SaysWhatHappenedAndForHowLong) {
+  const Json timeline = timeline_json({});
+  EXPECT_EQ(timeline["phases"][1], Json::parse(R"({"name": "step0.forward0", "from": 3})"));
+  const Json& made = timeline["samples"][3];
+  EXPECT_EQ(made["do"], "alloc");
+  EXPECT_EQ(made["op"], "silu");
+  EXPECT_EQ(made["module"], "model.layers.0.mlp");
+  EXPECT_EQ(made["shape"], Json::parse("[50, 524288]"));
+  EXPECT_EQ(made["dtype"], "bfloat16");
+  EXPECT_EQ(made["until"], 5);
+  EXPECT_EQ(timeline["samples"][5]["do"], "free");
+  EXPECT_TRUE(timeline["samples"][0]["until"].is_null());
+}
+
+TEST(Timeline, ZoomsAndTakesTheLedgerOfAnyInstant) {
+  TimelineQuestion question;
+  question.from = 3;
+  question.to = 6;
+  question.ledger_at = 4;
+  const Json timeline = timeline_json(question);
+  ASSERT_EQ(timeline["samples"].size(), 3u);
+  EXPECT_EQ(timeline["samples"][0]["event"], 3);
+  EXPECT_EQ(timeline["ledger"].size(), 3u);  // both layers' weights, the head's, both activations
+  const Json& activations = timeline["ledger"][2];
+  EXPECT_EQ(activations["category"], "mlp");
+  EXPECT_EQ(activations["count"], 2);
+  EXPECT_EQ(activations["asked"], 100 << 20);
 }
 
 TEST(Ledger, GroupsWhatIsLive) {

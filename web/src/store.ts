@@ -6,6 +6,7 @@ import { readLink, writeLink } from './choice/link';
 import { methods, whyNot, type Method } from './choice/methods';
 import { jobsOf } from './choice/spec';
 import type { Status } from './core/answer';
+import { combined } from './core/combined';
 import { Estimator, type Answer } from './core/estimator';
 import { presetConfig, PresetError } from './presets';
 
@@ -61,8 +62,8 @@ function bestOf(all: Record<Method, Result>): Method | undefined {
 }
 
 function emptyResults(): Record<Method, Result> {
-  const none: Result = { answer: undefined, stale: false };
-  return { none, ddp: none, fsdp2: none };
+  const nothing: Result = { answer: undefined, stale: false };
+  return Object.fromEntries(methods.map((method) => [method, nothing])) as Record<Method, Result>;
 }
 
 function startWorker(): Worker {
@@ -83,8 +84,12 @@ export function estimateAll(): void {
   const jobs = jobsOf(wanted, loaded.config);
   batch(() => {
     markStale(jobs.map(({ key }) => key));
+    const parts = new Map<Method, Answer[]>();
     estimator.request(jobs, (method, answer) => {
-      results.value = { ...results.peek(), [method]: { answer, stale: false } };
+      const all = [...(parts.get(method) ?? []), answer];
+      parts.set(method, all);
+      if (all.length < jobs.filter(({ key }) => key === method).length) return;
+      results.value = { ...results.peek(), [method]: { answer: combined(all), stale: false } };
     });
   });
 }

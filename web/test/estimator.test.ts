@@ -82,7 +82,7 @@ it('lets the latest request win', () => {
   worker().answer('A');
   worker().answer('C');
   expect(answers).toEqual(['c: C']);
-  expect(worker().asked.map(({ spec }) => spec)).toEqual(['a', 'c']);
+  expect(worker().asked.map(({ args }) => args[0])).toEqual(['a', 'c']);
 });
 
 it('does not ask again what it knows', () => {
@@ -125,7 +125,7 @@ it('asks no worker what it has learned', () => {
   expect(answers).toEqual(['a: A', 'b: problems']);
   expect(workers).toHaveLength(0);
   ask('a ');
-  expect(worker().asked.map(({ spec }) => spec)).toEqual(['a ']);
+  expect(worker().asked.map(({ args }) => args[0])).toEqual(['a ']);
 });
 
 it('asks the worker that was started ahead', () => {

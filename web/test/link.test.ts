@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import published from '../../tests/browser/links.json';
+import frozen from './defaults-v1.json';
 import { arrival, modelName } from '../src/choice/choice';
-import { defaultSettings } from '../src/choice/fields';
+import { defaultSettings, field, fieldKeys, settingText } from '../src/choice/fields';
 import { readLink, writeLink } from '../src/choice/link';
+import { randomSettings } from './random';
 
 describe('every link form that was ever published', () => {
   it.each(published)('$what', async ({ link, model, settings, complaints, canonical, config }) => {
@@ -22,24 +24,7 @@ describe('every link form that was ever published', () => {
 });
 
 it('the defaults of version 1 are frozen', () => {
-  expect(defaultSettings()).toEqual({
-    method: 'full',
-    weights: 'bfloat16',
-    autocast: 'none',
-    optimizer: 'adamw',
-    implementation: 'foreach',
-    micro_batch: 1,
-    sequence: 2048,
-    accumulation: 1,
-    checkpointing: 'none',
-    attention: 'sdpa',
-    max_grad_norm: null,
-    gpu: 'a100-sxm-80gb',
-    gpus: 1,
-    gpus_per_node: 8,
-    expandable_segments: false,
-    data: 'best',
-  });
+  expect(defaultSettings()).toEqual(frozen);
 });
 
 it('no link is what someone sees on arrival', async () => {
@@ -55,4 +40,22 @@ it('a link that would unpack to very much is refused', async () => {
 it('a name with anything in it survives', async () => {
   const choice = { ...arrival(), model: { kind: 'preset' as const, id: 'a&b=c#d %é+"/x' } };
   expect((await readLink(await writeLink(choice))).choice).toEqual(choice);
+});
+
+it('any state is the same after a link', async () => {
+  for (const settings of randomSettings(200)) {
+    const choice = { ...arrival(), settings };
+    expect(await readLink(await writeLink(choice))).toEqual({ choice, complaints: [] });
+  }
+});
+
+it('hostile links are answered with complaints, never with an exception', async () => {
+  const bad = ['<script>alert(1)</script>', '%', '__proto__', 'constructor', '-1', '1e999', '9'.repeat(400), 'NaN', '', 'null', '{}', '🙂'];
+  for (const key of [...fieldKeys, '__proto__', 'toString', 'v', 'z', 'model']) {
+    for (const value of bad) {
+      const { choice } = await readLink(`#v=1&model=a/b&gpu=h100-sxm-80gb&gpus=8&${key}=${value}`);
+      expect(Object.keys(choice.settings)).toEqual(fieldKeys);
+      expect(fieldKeys.filter((one) => field(one).read(settingText(choice.settings, one)) !== choice.settings[one])).toEqual([]);
+    }
+  }
 });

@@ -1,8 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { arrival } from '../src/choice/choice';
-import type { Settings } from '../src/choice/fields';
+import { fieldKeys, type Settings } from '../src/choice/fields';
 import { assumed, methods, whyNot } from '../src/choice/methods';
-import { jobsOf, specOf } from '../src/choice/spec';
+import { jobsOf, settingsOf, specOf } from '../src/choice/spec';
+import { groups } from '../src/text/groups';
+import { help } from '../src/text/help';
+import { randomSettings } from './random';
 
 const config = { model_type: 'llama' };
 const choose = (settings: Partial<Settings>) => ({ ...arrival(), settings: { ...arrival().settings, ...settings } });
@@ -31,7 +34,12 @@ describe('the spec that goes to the core', () => {
   });
 
   it('is asked for each method that makes sense', () => {
-    expect(jobsOf(arrival(), config)).toEqual(methods.map((key) => ({ key, spec: JSON.stringify(specOf(arrival(), config, key)) })));
+    const once = ['none', 'ddp', 'zero_redundancy', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2', 'tensor', 'tensor_fsdp2'] as const;
+    expect(jobsOf(arrival(), config)).toEqual([
+      ...once.map((key) => ({ key, spec: JSON.stringify(specOf(arrival(), config, key)) })),
+      // Its first stage and its last differ, and one of them needs most.
+      ...[0, 7].map((rank) => ({ key: 'pipeline', spec: JSON.stringify(specOf(arrival(), config, 'pipeline', rank)) })),
+    ]);
     expect(jobsOf(choose({ gpus: 1 }), config).map(({ key }) => key)).toEqual(['none']);
   });
 
@@ -66,10 +74,39 @@ describe('the words at a bar', () => {
   });
 
   it('say why a method is left out', () => {
-    expect(methods.map((method) => whyNot(method, choose({ gpus: 1 }).settings))).toEqual([
-      undefined,
-      'DDP needs more than one GPU.',
-      'FSDP2 needs more than one GPU.',
-    ]);
+    const reasons = (settings: Partial<Settings>) => Object.fromEntries(methods.map((method) => [method, whyNot(method, choose(settings).settings)]));
+    expect(reasons({ gpus: 1 })).toMatchObject({ none: undefined, ddp: 'Needs more than one GPU.', pipeline: 'Needs more than one GPU.' });
+    expect(reasons({ gpus: 16 })).toMatchObject({ hsdp: undefined, tensor_fsdp2: undefined });
+    expect(reasons({ gpus: 7 })).toMatchObject({ hsdp: 'Needs more than one node, or a number of copies.', fsdp2: undefined });
+    expect(reasons({ gpus: 8, data: 'custom', tensor_degree: 3 })).toMatchObject({ custom: expect.stringContaining('8 GPUs cannot be split into 3') });
   });
+});
+
+describe('from a spec back to settings', () => {
+  it('any state asks for the same again', () => {
+    for (const settings of randomSettings(60)) {
+      const choice = { ...arrival(), settings };
+      for (const method of methods) {
+        if (whyNot(method, settings) && !(method === 'custom' && settings.gpus % (settings.tensor_degree * settings.pipeline_degree * settings.context_degree) === 0)) continue;
+        const spec = specOf(choice, config, method);
+        const read = settingsOf(spec);
+        expect(read.complaints).toEqual([]);
+        const { data } = read.settings;
+        expect(data).not.toBe('best');
+        if (data !== 'best') expect(specOf({ ...choice, settings: read.settings }, config, data)).toEqual(spec);
+      }
+    }
+  });
+
+  it('names what it does not know, and what does not read', () => {
+    const { complaints, settings } = settingsOf({ version: 1, model: 'a/b', training: { micro_batch: 'two', colour: 'blue', sequence: 4096 }, extra: { deep: [1] } });
+    expect(complaints.map(({ at }) => at)).toEqual(['/training/micro_batch', '/training/colour', '/extra/deep']);
+    expect(settings).toMatchObject({ micro_batch: 1, sequence: 4096, gpus: 1, data: 'none' });
+  });
+});
+
+it('every setting has its words, and its place among all settings', () => {
+  const shown = ['method', 'weights', 'optimizer', 'micro_batch', 'sequence', 'checkpointing', 'gpu', 'gpus', 'gpus_per_node'];
+  expect([...shown, ...groups.flatMap((group) => group.fields)].sort()).toEqual([...fieldKeys].sort());
+  expect(Object.keys(help).sort()).toEqual([...fieldKeys].sort());
 });

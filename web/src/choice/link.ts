@@ -1,5 +1,5 @@
 import { arrival, modelName, type Choice, type JsonObject } from './choice';
-import { defaultSettings, fieldKeys, fields, settingText, withSetting, type FieldKey } from './fields';
+import { defaultSettings, field, fieldKeys, fields, settingText, withSetting, type FieldKey } from './fields';
 import { deflate, inflate } from './deflate';
 
 // The part of the address after '#':
@@ -42,7 +42,7 @@ export async function readLink(hash: string): Promise<ReadLink> {
     }
     const read = withSetting(settings, key, value);
     if (read) settings = read;
-    else complaints.push(`${key}: “${value}” is not ${fields[key].expected}; “${settingText(settings, key)}” is used.`);
+    else complaints.push(`${key}: “${value}” is not ${field(key).expected}; “${settingText(settings, key)}” is used.`);
   }
   return { choice: { model: await readModel(parts, complaints), settings }, complaints };
 }

@@ -98,7 +98,7 @@ export interface Report {
   warnings: Note[];
 }
 
-export type Envelope = { ok: true; value: Report } | { ok: false; problems: Problem[] };
+export type Envelope<Value = Report> = { ok: true; value: Value } | { ok: false; problems: Problem[] };
 
 /** The rank that decides: the one the verdict is about. */
 export function decidingRank(report: Report): RankReport {

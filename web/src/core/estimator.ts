@@ -1,14 +1,16 @@
 import type { Envelope, Problem, Report } from './answer';
-import type { Request, Response } from './worker';
+import type { Call, Request, Response } from './worker';
 
-export type Answer =
-  | { kind: 'report'; report: Report }
+export type Answer<Value = Report> =
+  | { kind: 'report'; report: Value }
   | { kind: 'problems'; problems: Problem[] }
   | { kind: 'crashed'; message: string };
 
 export interface Job<Key> {
   key: Key;
   spec: string;
+  call?: Call; // none: an estimate
+  question?: string;
 }
 
 /** What the estimator needs of a Worker. */
@@ -23,13 +25,13 @@ const REMEMBERED = 64; // answers
 const PATIENCE_MS = 1000; // how long an estimate nobody waits for any more may hold up the next
 
 /** Runs estimates in a worker, one at a time. The latest request wins; a worker that crashed is replaced. */
-export class Estimator<Key> {
+export class Estimator<Key, Value = Report> {
   #start: () => WorkerLike;
   #worker: WorkerLike | null = null;
   #queue: Job<Key>[] = [];
   #running: (Job<Key> & { id: number; wanted: boolean }) | null = null;
-  #answered: (key: Key, answer: Answer) => void = () => undefined;
-  #remembered = new Map<string, Answer>();
+  #answered: (key: Key, answer: Answer<Value>) => void = () => undefined;
+  #remembered = new Map<string, Answer<Value>>();
   #lastId = 0;
 
   constructor(start: () => WorkerLike) {
@@ -37,7 +39,7 @@ export class Estimator<Key> {
   }
 
   /** Forgets whatever was asked before; `answered` is called once for each job, in order. */
-  request(jobs: Job<Key>[], answered: (key: Key, answer: Answer) => void): void {
+  request(jobs: Job<Key>[], answered: (key: Key, answer: Answer<Value>) => void): void {
     this.#queue = [...jobs];
     this.#answered = answered;
     if (this.#running) this.#abandonRunning();
@@ -45,7 +47,7 @@ export class Estimator<Key> {
   }
 
   /** Answers that the core gave elsewhere, by the text of the spec. */
-  learn(envelopes: Record<string, Envelope>): void {
+  learn(envelopes: Record<string, Envelope<Value>>): void {
     for (const [spec, envelope] of Object.entries(envelopes)) this.#remember(spec, answerOf(envelope));
   }
 
@@ -69,14 +71,15 @@ export class Estimator<Key> {
     while (!this.#running) {
       const job = this.#queue.shift();
       if (!job) return;
-      const known = this.#remembered.get(job.spec);
+      const known = this.#remembered.get(nameOf(job));
       if (known) {
         this.#answered(job.key, known);
         continue;
       }
       this.#running = { ...job, id: ++this.#lastId, wanted: true };
       this.#worker ??= this.#startWorker();
-      this.#worker.postMessage({ id: this.#running.id, spec: job.spec });
+      const { id } = this.#running;
+      this.#worker.postMessage({ id, call: job.call ?? 'estimate', args: [job.spec, ...(job.question ? [job.question] : [])] });
     }
   }
 
@@ -96,9 +99,9 @@ export class Estimator<Key> {
     const job = this.#running;
     if (!job || job.id !== response.id) return;
     this.#running = null;
-    const answer = read(response);
+    const answer = read<Value>(response);
     if (answer.kind === 'crashed') this.#replaceWorker();
-    else this.#remember(job.spec, answer);
+    else this.#remember(nameOf(job), answer);
     if (job.wanted) this.#answered(job.key, answer);
     this.#next();
   }
@@ -109,22 +112,27 @@ export class Estimator<Key> {
     this.#running = null;
   }
 
-  #remember(spec: string, answer: Answer): void {
+  #remember(spec: string, answer: Answer<Value>): void {
     this.#remembered.set(spec, answer);
     const oldest = this.#remembered.keys().next();
     if (this.#remembered.size > REMEMBERED && !oldest.done) this.#remembered.delete(oldest.value);
   }
 }
 
-function read(response: Response): Answer {
+/** What an answer is known by: the spec's text, and for other calls which one and the question's. */
+function nameOf({ spec, call = 'estimate', question }: Job<unknown>): string {
+  return call === 'estimate' ? spec : [call, question, spec].join('\n');
+}
+
+function read<Value>(response: Response): Answer<Value> {
   if ('crash' in response) return { kind: 'crashed', message: response.crash };
   try {
-    return answerOf(JSON.parse(response.envelope) as Envelope);
+    return answerOf(JSON.parse(response.envelope) as Envelope<Value>);
   } catch {
     return { kind: 'crashed', message: 'the core answered with something that is not JSON' };
   }
 }
 
-function answerOf(envelope: Envelope): Answer {
+function answerOf<Value>(envelope: Envelope<Value>): Answer<Value> {
   return envelope.ok ? { kind: 'report', report: envelope.value } : { kind: 'problems', problems: envelope.problems };
 }

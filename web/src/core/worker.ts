@@ -4,8 +4,13 @@ import binary from 'llmem-core-binary?url';
 
 export interface Request {
   id: number;
-  spec: string;
+  call: Call;
+  /** A spec, and where the call takes one a question about it; texts in JSON. */
+  args: string[];
 }
+
+/** What the core can be called for. */
+export type Call = keyof Awaited<ReturnType<typeof createCore>>;
 
 /** `crash`: the core did not load or trapped. This worker's memory can then not be trusted any more. */
 export type Response = { id: number; envelope: string } | { id: number; crash: string };
@@ -15,11 +20,13 @@ const load = () => createCore({ locateFile: () => new URL(binary, import.meta.ur
 const early = load().catch(() => undefined);
 let core: ReturnType<typeof load> | undefined;
 
-async function respond({ id, spec }: Request): Promise<Response> {
+async function respond({ id, call, args }: Request): Promise<Response> {
   try {
     // What could not be had while nobody asked for it may be there by now.
     core ??= early.then((loaded) => loaded ?? load());
-    return { id, envelope: (await core).estimate(spec) };
+    const ready = await core;
+    const [spec = '', question = '{}'] = args;
+    return { id, envelope: call === 'estimate' ? ready.estimate(spec) : ready[call](spec, question) };
   } catch (error) {
     return { id, crash: error instanceof Error ? error.message : String(error) };
   }

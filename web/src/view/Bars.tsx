@@ -54,26 +54,34 @@ export function Bars() {
       <Textures />
       <CapacityLabel />
       <div ref={chart} role="group" aria-label="Methods">
-        {methods.map((method) => (
+        {shown.value.map((method) => (
           <Bar key={method} method={method} />
         ))}
         <Axis />
       </div>
+      <Absent />
       <Legend />
     </section>
   );
 }
 
+/** Methods that have an answer, and while there is none at all those that are asked. */
+const shown = computed<Method[]>(() => {
+  const { settings } = choice.value;
+  const asked = methods.filter((method) => !whyNot(method, settings));
+  const answered = asked.filter((method) => results.value[method].answer?.kind === 'report');
+  return answered.length > 0 ? answered : asked.slice(0, 3);
+});
+
 function Bar({ method }: { method: Method }) {
   const { settings } = choice.value;
   const result = results.value[method];
-  const none = whyNot(method, settings);
-  if (none || result.answer?.kind !== 'report') {
+  if (result.answer?.kind !== 'report') {
     return (
       <div class={`bar empty${result.stale ? ' stale' : ''}`}>
         <div class="bar-head">
           <strong>{methodName(method, settings)}</strong>
-          <span class="quiet">{none ?? absent(result)}</span>
+          <span class="quiet">{absent(result)}</span>
         </div>
       </div>
     );
@@ -100,10 +108,42 @@ function Bar({ method }: { method: Method }) {
   );
 }
 
+/** The methods without a bar, each with the reason, in the core's words where it is the core's. */
+function Absent() {
+  const { settings } = choice.value;
+  const reasons = new Map<string, string[]>();
+  for (const method of methods) {
+    if (shown.value.includes(method)) continue;
+    const reason = whyNot(method, settings) ?? absent(results.value[method]);
+    reasons.set(reason, [...(reasons.get(reason) ?? []), methodName(method, settings)]);
+  }
+  if (reasons.size === 0) return null;
+  const count = [...reasons.values()].flat().length;
+  return (
+    <details class="absent more">
+      <summary>
+        {count} more {count === 1 ? 'method' : 'methods'} without an estimate, and why
+      </summary>
+      <dl>
+        {[...reasons].map(([reason, names]) => (
+          <div key={reason}>
+            <dt>{names.join(', ')}</dt>
+            <dd class="quiet">{reason}</dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
+}
+
 function absent({ answer }: Result): string {
-  if (answer?.kind === 'problems') return 'No estimate: see the problems above.';
+  if (answer?.kind === 'problems') return answer.problems.map(({ message }) => sentence(message)).join(' ');
   if (answer?.kind === 'crashed') return `No estimate: the calculator broke off (${answer.message}).`;
   return 'Not estimated yet.';
+}
+
+function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;
 }
 
 const outcomes = {

@@ -1,70 +1,80 @@
-import { useSignal } from '@preact/signals';
+import { signal, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { fields, settingText, withSetting, type FieldKey, type Settings } from '../choice/fields';
+import { DESCRIBED, field, settingText, unmet, withSetting, type FieldKey, type Settings } from '../choice/fields';
+import { gpus } from '../gpus';
 import { changeSettings, choice } from '../store';
+import { names, needs } from '../text/names';
 import { problemsAt } from './Problems';
 
 export type ControlKey = FieldKey | 'model';
 
-/** The name of each control, at the control and where something refers to it. */
-export const labels: Partial<Record<ControlKey, string>> = {
-  model: 'Model',
-  method: 'Method',
-  weights: 'Precision',
-  micro_batch: 'Micro-batch',
-  sequence: 'Sequence',
-  checkpointing: 'Checkpointing',
-  implementation: 'AdamW',
-  attention: 'Attention',
-  accumulation: 'Accumulation',
-  max_grad_norm: 'Clip norm',
-  expandable_segments: 'Allocator segments',
-  gpu: 'GPU',
-  gpus: 'Number of GPUs',
-  gpus_per_node: 'GPUs per node',
-};
+export function label(key: ControlKey): string {
+  return key === 'model' ? 'Model' : names[key];
+}
 
 export function controlId(key: ControlKey): string {
   return `control-${key}`;
 }
 
+/** What is folded away is loaded when it is first opened. */
+export const allSettingsOpen = signal(false);
+
 /** Opens whatever is folded around a control and puts the focus on it. */
 export function focusControl(key: ControlKey): void {
+  if (reveal(key)) return;
+  allSettingsOpen.value = true;
+  const observer = new MutationObserver(() => {
+    if (reveal(key)) observer.disconnect();
+  });
+  observer.observe(document.body, { subtree: true, childList: true });
+}
+
+function reveal(key: ControlKey): boolean {
   const control = document.getElementById(controlId(key));
   for (let around = control?.closest('details'); around; around = around.parentElement?.closest('details')) around.open = true;
   control?.focus();
+  return control !== null;
 }
+
+/** The words behind the “?”, which come with the first one that is opened. */
+const helpTexts = signal<Record<FieldKey, string> | undefined>(undefined);
+export const loadHelp = () => void import('../text/help').then(({ help }) => (helpTexts.value = help));
+const MODEL_HELP = 'A model that comes with this page. For any other, paste its config.json below.';
 
 interface ControlProps {
   of: ControlKey;
-  help: string;
   fault?: string | undefined;
   children: ComponentChildren;
 }
 
 /** A control with its label, its help behind a “?”, and what is wrong with its value. */
-export function Control({ of, help, fault, children }: ControlProps) {
+export function Control({ of, fault, children }: ControlProps) {
   const open = useSignal(false);
   const messages = [...(fault ? [fault] : []), ...problemsAt(of).map(({ message }) => message)];
+  const idle = of === 'model' ? undefined : unmet(of, choice.value.settings);
   return (
-    <div class="control">
+    <div class={idle ? 'control idle' : 'control'}>
       <div class="label">
-        <label for={controlId(of)}>{labels[of]}</label>
+        <label for={controlId(of)}>{label(of)}</label>
         <button
           type="button"
           class="help"
           aria-expanded={open.value}
           aria-controls={`${controlId(of)}-help`}
-          aria-label={`About ${labels[of]}`}
-          onClick={() => (open.value = !open.value)}
+          aria-label={`About ${label(of)}`}
+          onClick={() => {
+            loadHelp();
+            open.value = !open.value;
+          }}
         >
           ?
         </button>
       </div>
       {children}
       <p class="quiet" id={`${controlId(of)}-help`} hidden={!open.value}>
-        {help}
+        {open.value && (of === 'model' ? MODEL_HELP : helpTexts.value?.[of])}
       </p>
+      {idle && <p class="quiet">{needs[idle]}</p>}
       <div id={`${controlId(of)}-fault`}>
         {messages.map((message) => (
           <p class="fault" key={message}>
@@ -76,26 +86,34 @@ export function Control({ of, help, fault, children }: ControlProps) {
   );
 }
 
-/** A setting that is typed. A text that does not read stays as it is; the last good value is used on. */
-export function NumberControl({ of, help, placeholder }: { of: FieldKey; help: string; placeholder?: string }) {
+/** The control that a setting's kind asks for: chosen from a few, or typed. */
+export function SettingControl({ of }: { of: FieldKey }) {
+  const { values, fallback } = field(of);
+  if (of === 'gpu') return <GpuControl />;
+  return values ? <SelectControl of={of} /> : <TextControl of={of} empty={fallback === null || fallback === '' ? 'none' : undefined} />;
+}
+
+/** A setting that is typed. A text that does not read stays as it is; the last good value is used on. `empty`: what no text means. */
+export function TextControl({ of, empty }: { of: FieldKey; empty?: string | undefined }) {
   const draft = useSignal<string | null>(null);
   const { settings } = choice.value;
   const text = shown(settings, of);
-  const fault = draft.value === null ? undefined : `“${draft.value}” is not ${fields[of].expected}. The answer still uses ${text || 'none'}.`;
+  const fault = draft.value === null ? undefined : `“${draft.value}” is not ${field(of).expected}. The answer still uses ${text || 'none'}.`;
   const type = (typed: string) => {
-    const changed = withSetting(settings, of, typed.trim() === '' && placeholder ? 'none' : typed.trim());
+    const changed = withSetting(settings, of, typed.trim() === '' && empty ? empty : typed.trim());
     draft.value = changed ? null : typed;
     if (changed) changeSettings({ [of]: changed[of] });
   };
   return (
-    <Control of={of} help={help} fault={fault}>
+    <Control of={of} fault={fault}>
       <input
         id={controlId(of)}
         type="text"
-        inputMode="decimal"
+        inputMode={typeof field(of).fallback === 'number' ? 'decimal' : 'text'}
         autocomplete="off"
+        spellcheck={false}
         value={draft.value ?? text}
-        placeholder={placeholder}
+        placeholder={empty}
         aria-invalid={fault !== undefined || problemsAt(of).length > 0}
         aria-describedby={`${controlId(of)}-fault`}
         onInput={(event) => type(event.currentTarget.value)}
@@ -115,11 +133,35 @@ interface Option {
   disabled?: boolean;
 }
 
+const YES_NO: Record<string, string> = { true: 'yes', false: 'no' };
+const SEGMENTS: Record<string, string> = { true: 'expandable', false: 'PyTorch’s default' };
+const OPTIONS: Partial<Record<FieldKey, Record<string, string>>> = {
+  expandable_segments: SEGMENTS,
+  checkpointing: {
+    full: 'full: each layer again in backward',
+    full_reentrant: 'full, reentrant',
+    selective: 'selective: products kept',
+    every: 'every n-th layer',
+  },
+  bits: { none: 'its own precision', '4': '4 bits', '8': '8 bits' },
+  data: { best: 'the best' },
+};
+
 /** A setting that is chosen from a few. */
-export function SelectControl({ of, help, options }: { of: FieldKey; help: string; options: readonly Option[] }) {
+export function SelectControl({ of }: { of: FieldKey }) {
+  const words = OPTIONS[of] ?? YES_NO;
+  return <OptionsControl of={of} options={(field(of).values ?? []).map((value) => ({ value, name: words[value] ?? value }))} />;
+}
+
+function GpuControl() {
+  const named = gpus.map(({ id, name, unsupported }) => ({ value: id, name: unsupported ? `${name} (not yet)` : name, disabled: unsupported }));
+  return <OptionsControl of="gpu" options={[...named, { value: DESCRIBED, name: 'another one, described under Cluster' }]} />;
+}
+
+function OptionsControl({ of, options }: { of: FieldKey; options: readonly Option[] }) {
   const { settings } = choice.value;
   return (
-    <Control of={of} help={help}>
+    <Control of={of}>
       <Select
         id={controlId(of)}
         options={options}

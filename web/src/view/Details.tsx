@@ -1,11 +1,23 @@
+import { signal } from '@preact/signals';
 import { methodName } from '../choice/methods';
 import { decidingRank, type Note, type RankReport } from '../core/answer';
 import { best, choice, results, selected } from '../store';
+import { focusControl, label } from './Control';
 import { exactBytes, gib, pointName } from './format';
+import { Lazy } from './Lazy';
 import { Ledger } from './Ledger';
-import { Points } from './Points';
-import { focusControl, labels } from './Control';
 import { controlOf } from './Problems';
+
+const views = {
+  ledger: 'Ledger at the peak',
+  timeline: 'Timeline',
+  curves: 'Curves',
+  compare: 'Compare',
+  ranks: 'Ranks',
+} as const;
+type View = keyof typeof views;
+
+const view = signal<View>('ledger');
 
 /** What is behind the chosen bar. */
 export function Details() {
@@ -19,11 +31,56 @@ export function Details() {
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
       <ThreeNumbers rank={rank} />
       <Moment peak={rank.peak} />
-      <Ledger rank={rank} />
-      <Points rank={rank} />
+      <Tabs />
+      <div role="tabpanel" id="view-panel" aria-labelledby={`tab-${view.value}`} class="panel">
+        {view.value === 'ledger' && <Ledger rank={rank} />}
+        {view.value === 'timeline' && <Lazy key="timeline" load={() => import('./Timeline')} with={{ rank, method }} height={420} />}
+        {view.value === 'curves' && <Lazy key="curves" load={() => import('./Curves')} with={{ method }} height={420} />}
+        {view.value === 'compare' && <Lazy key="compare" load={() => import('./Compare')} with={{ method, report: answer.report }} height={300} />}
+        {view.value === 'ranks' && <Lazy key="ranks" load={() => import('./Ranks')} with={{ method, report: answer.report }} height={300} />}
+      </div>
       <Notes title="Warnings" notes={answer.report.warnings} />
       <Notes title="Assumptions" notes={answer.report.assumptions} />
     </section>
+  );
+}
+
+/** Left and right go from one to the next, as in any list of tabs. */
+function Tabs() {
+  const keys = Object.keys(views) as View[];
+  const go = (by: number) => {
+    const at = (keys.indexOf(view.value) + by + keys.length) % keys.length;
+    view.value = keys[at] ?? 'ledger';
+    document.getElementById(`tab-${view.value}`)?.focus();
+  };
+  return (
+    <div
+      role="tablist"
+      aria-label="Views"
+      class="tabs"
+      onKeyDown={(event) => {
+        const rtl = getComputedStyle(event.currentTarget).direction === 'rtl' ? -1 : 1;
+        if (event.key === 'ArrowRight') go(rtl);
+        else if (event.key === 'ArrowLeft') go(-rtl);
+        else return;
+        event.preventDefault();
+      }}
+    >
+      {keys.map((key) => (
+        <button
+          key={key}
+          type="button"
+          role="tab"
+          id={`tab-${key}`}
+          aria-selected={view.value === key}
+          aria-controls="view-panel"
+          tabIndex={view.value === key ? 0 : -1}
+          onClick={() => (view.value = key)}
+        >
+          {views[key]}
+        </button>
+      ))}
+    </div>
   );
 }
 
@@ -100,7 +157,7 @@ function Where({ at }: { at: string }) {
   if (!control) return null;
   return (
     <button type="button" class="plain" onClick={() => focusControl(control)}>
-      {labels[control]}
+      {label(control)}
     </button>
   );
 }

@@ -1,13 +1,17 @@
 import type { ComponentChildren } from 'preact';
 import { modelName } from '../choice/choice';
+import { fieldKeys, fields, type Settings } from '../choice/fields';
 import { best, changeSettings, choice, results } from '../store';
-import { gpus } from '../gpus';
-import { clusterInWords, precisionInWords, precisions, recipeInWords, settingsInWords } from './asked';
-import { Control, controlId, labels, NumberControl, Select, SelectControl } from './Control';
+import { names } from '../text/names';
+import { clusterInWords, precisionInWords, precisions, recipeInWords, recipeNames, recipeOf, settingsInWords, type Recipe } from './asked';
+import { allSettingsOpen, Control, controlId, Select, SettingControl } from './Control';
 import { parameterCount } from './format';
+import { Lazy } from './Lazy';
 import { ModelPicker } from './ModelPicker';
 import { PasteConfig } from './PasteConfig';
 import { problemsAt } from './Problems';
+
+const loadAllSettings = () => import('./AllSettings');
 
 /** What is asked, in the order in which it matters. Folded, each part says its present value. */
 export function Inputs() {
@@ -23,34 +27,60 @@ export function Inputs() {
       </Part>
       <Part name="Recipe" value={recipeInWords(settings)}>
         <MethodChoice />
+        {settings.method === 'lora' && (
+          <div class="pair">
+            <SettingControl of="lora_rank" />
+            <SettingControl of="targets" />
+          </div>
+        )}
         <PrecisionControl />
+        <SettingControl of="optimizer" />
         <div class="pair">
-          <NumberControl
-            of="micro_batch"
-            help="Rows that one GPU works on at once (per_device_train_batch_size). Activations grow with it, weights and optimizer do not."
-          />
-          <NumberControl of="sequence" help="Tokens in each row (max_length). Activations and logits grow with it." />
+          <SettingControl of="micro_batch" />
+          <SettingControl of="sequence" />
         </div>
-        <SelectControl
-          of="checkpointing"
-          help="Full keeps only each layer’s input and runs the layer again in backward: far less memory, about a third more time (gradient_checkpointing=True)."
-          options={[
-            { value: 'none', name: 'none' },
-            { value: 'full', name: 'full: each layer again in backward' },
-          ]}
-        />
-        <details class="more">
-          <summary>
-            All settings <span class="quiet">{settingsInWords(settings)}</span>
-          </summary>
-          <AllSettings />
-        </details>
+        <SettingControl of="checkpointing" />
       </Part>
       <Part name="GPUs" value={clusterInWords(settings)}>
-        <GpuControls />
+        <SettingControl of="gpu" />
+        <div class="pair">
+          <SettingControl of="gpus" />
+          <SettingControl of="gpus_per_node" />
+        </div>
       </Part>
+      <AllSettings />
     </form>
   );
+}
+
+function AllSettings() {
+  const { settings } = choice.value;
+  const changed = fieldKeys.some((key) => settings[key] !== fields[key].fallback);
+  return (
+    <details class="part all-settings" open={allSettingsOpen.value} onToggle={(event) => (allSettingsOpen.value = event.currentTarget.open)}>
+      <summary onPointerEnter={() => void loadAllSettings()}>
+        <h2>All settings</h2>
+        <span class="value">{settingsInWords(settings)}</span>
+      </summary>
+      {allSettingsOpen.value && (
+        <div class="controls groups">
+          <Lazy load={loadAllSettings} with={{}} height={560} />
+          {changed && (
+            <button type="button" class="plain" onClick={resetSettings}>
+              Put all of these back to their defaults
+            </button>
+          )}
+        </div>
+      )}
+    </details>
+  );
+}
+
+/** All but what stands above. */
+function resetSettings(): void {
+  const { gpu, gpus, gpus_per_node, micro_batch, sequence, weights, method, bits, checkpointing, optimizer } = choice.value.settings;
+  const kept = { gpu, gpus, gpus_per_node, micro_batch, sequence, weights, method, bits, checkpointing, optimizer };
+  changeSettings({ ...Object.fromEntries(fieldKeys.map((key) => [key, fields[key].fallback])), ...kept } as Settings);
 }
 
 function Part({ name, value, children }: { name: string; value: string; children: ComponentChildren }) {
@@ -85,10 +115,7 @@ function PrecisionControl() {
   const options = precisions.map((one) => ({ value: `${one.weights}/${one.autocast}`, name: one.name }));
   const listed = options.some((option) => option.value === value);
   return (
-    <Control
-      of="weights"
-      help="What weights, gradients and optimizer states are held in, and what the model computes in (torch_dtype; bf16=True is autocast). FSDP2 takes its own mixed precision in place of autocast."
-    >
+    <Control of="weights">
       <Select
         id={controlId('weights')}
         options={listed ? options : [...options, { value, name: precisionInWords(choice.value.settings) }]}
@@ -103,74 +130,31 @@ function PrecisionControl() {
   );
 }
 
+/** QLoRA as its authors trained: NF4, the scales quantised too, products in bf16. */
+const recipes: Record<Recipe, Partial<Settings>> = {
+  full: { method: 'full', bits: 'none' },
+  lora: { method: 'lora', bits: 'none' },
+  qlora: { method: 'lora', bits: '4', double_quant: true, compute_dtype: 'bfloat16' },
+};
+
 function MethodChoice() {
+  const chosen = recipeOf(choice.value.settings);
   return (
     <fieldset class="choice">
-      <legend>{labels.method}</legend>
-      <label>
-        <input type="radio" name="method" id={controlId('method')} value="full" checked /> full
-      </label>
-      <label>
-        <input type="radio" name="method" value="lora" disabled aria-describedby="why-not-lora" /> LoRA
-      </label>
-      <label>
-        <input type="radio" name="method" value="qlora" disabled aria-describedby="why-not-lora" /> QLoRA
-      </label>
-      <p class="quiet" id="why-not-lora">
-        LoRA and QLoRA are not supported yet: the calculator does not play adapters or quantised weights so far.
-      </p>
+      <legend>{names.method}</legend>
+      {(Object.keys(recipes) as Recipe[]).map((recipe) => (
+        <label key={recipe}>
+          <input
+            type="radio"
+            name="method"
+            id={recipe === chosen ? controlId('method') : undefined}
+            value={recipe}
+            checked={recipe === chosen}
+            onChange={() => changeSettings(recipes[recipe])}
+          />{' '}
+          {recipeNames[recipe]}
+        </label>
+      ))}
     </fieldset>
-  );
-}
-
-function AllSettings() {
-  return (
-    <>
-      <SelectControl
-        of="implementation"
-        help="foreach, PyTorch’s default, makes parameter-sized temporaries; fused makes none; loop goes parameter by parameter."
-        options={['foreach', 'fused', 'loop'].map((value) => ({ value, name: value }))}
-      />
-      <SelectControl
-        of="attention"
-        help="sdpa never holds the score matrix; eager does, and it grows with the square of the sequence (attn_implementation)."
-        options={['sdpa', 'eager'].map((value) => ({ value, name: value }))}
-      />
-      <div class="pair">
-        <NumberControl
-          of="accumulation"
-          help="Micro-batches before each optimizer step (gradient_accumulation_steps). Gradients stay alive between them."
-        />
-        <NumberControl
-          of="max_grad_norm"
-          help="Gradients are clipped to this norm before the step (max_grad_norm). Empty: not clipped."
-          placeholder="none"
-        />
-      </div>
-      <SelectControl
-        of="expandable_segments"
-        help="Expandable segments leave fewer unusable holes (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
-        options={[
-          { value: 'false', name: 'PyTorch’s default' },
-          { value: 'true', name: 'expandable' },
-        ]}
-      />
-    </>
-  );
-}
-
-function GpuControls() {
-  return (
-    <>
-      <SelectControl
-        of="gpu"
-        help="Which card: its memory as CUDA reports it, and how its kernels allocate."
-        options={gpus.map(({ id, name, unsupported }) => ({ value: id, name: unsupported ? `${name} (not yet)` : name, disabled: unsupported }))}
-      />
-      <div class="pair">
-        <NumberControl of="gpus" help="GPUs in all. DDP and FSDP2 use all of them, one rank on each." />
-        <NumberControl of="gpus_per_node" help="GPUs in one machine." />
-      </div>
-    </>
   );
 }

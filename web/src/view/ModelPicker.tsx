@@ -47,7 +47,7 @@ export function ModelPicker() {
   };
 
   return (
-    <Control of="model" help="A model that comes with this page. For any other, paste its config.json below.">
+    <Control of="model">
       <div class="combobox">
         <input
           id={controlId('model')}

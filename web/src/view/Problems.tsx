@@ -1,9 +1,9 @@
 import { computed } from '@preact/signals';
 import { fieldKeys, fields, type FieldKey } from '../choice/fields';
-import { methodName, methods, type Method } from '../choice/methods';
+import { methods, type Method } from '../choice/methods';
 import type { Problem } from '../core/answer';
-import { choice, results } from '../store';
-import { focusControl, labels, type ControlKey } from './Control';
+import { results } from '../store';
+import { focusControl, label, type ControlKey } from './Control';
 
 interface Shown extends Problem {
   of: Method[];
@@ -24,33 +24,37 @@ const problems = computed<Shown[]>(() => {
   return [...found.values()];
 });
 
+/** How many methods were asked and have been answered. */
+const answered = computed(() => methods.filter((method) => results.value[method].answer).length);
+
+/** Those that no method is without: the recipe itself is wrong. What only some methods cannot do is said at their bars. */
+const common = computed(() => problems.value.filter(({ of }) => of.length === answered.value));
+
 /** The control that a JSON pointer into the spec belongs to. */
 export function controlOf(at: string): ControlKey | undefined {
   if (at.startsWith('/model')) return 'model';
-  const key = fieldKeys.find((one) => fields[one].at === at) ?? fieldKeys.find((one) => at !== '' && fields[one].at.startsWith(`${at}/`));
-  const control = key && (sharedControls[key] ?? key);
-  return control && labels[control] ? control : undefined;
+  const exact = fieldKeys.find((one) => one !== 'data' && fields[one].at === at);
+  const within = fieldKeys.find((one) => one !== 'data' && at.startsWith(`${fields[one].at}/`));
+  const around = fieldKeys.find((one) => at !== '' && fields[one].at.startsWith(`${at}/`));
+  const key = exact ?? within ?? around;
+  return key && (sharedControls[key] ?? key);
 }
 
-/** Settings that another one's control sets along. */
-const sharedControls: Partial<Record<FieldKey, FieldKey>> = { autocast: 'weights', optimizer: 'implementation' };
+/** A setting that the page works out for most methods: its control is the number of GPUs. */
+const sharedControls: Partial<Record<FieldKey, FieldKey>> = { kind: 'data' };
 
 export function problemsAt(control: ControlKey): Problem[] {
-  return problems.value.filter(({ at }) => controlOf(at) === control);
+  return common.value.filter(({ at }) => controlOf(at) === control);
 }
 
 export function ProblemList() {
-  if (problems.value.length === 0) return null;
-  const asked = methods.filter((method) => results.value[method].answer);
+  if (common.value.length === 0) return null;
   return (
     <section class="problems" aria-label="Problems">
       <ul>
-        {problems.value.map((problem) => (
+        {common.value.map((problem) => (
           <li key={problem.at + problem.message}>
             <Place at={problem.at} /> {problem.message}
-            {problem.of.length < asked.length && (
-              <span class="quiet"> (only {problem.of.map((method) => methodName(method, choice.value.settings)).join(', ')})</span>
-            )}
           </li>
         ))}
       </ul>
@@ -64,7 +68,7 @@ export function Place({ at }: { at: string }) {
   if (at === '') return null;
   if (!control) return <code>{at}</code>;
   return (
-    <button type="button" class="plain" onClick={() => focusControl(control)} aria-label={`Go to the control for ${at}`}>
+    <button type="button" class="plain" onClick={() => focusControl(control)} aria-label={`Go to the control for ${at}`} title={label(control)}>
       <code>{at}</code>
     </button>
   );

@@ -1,5 +1,7 @@
-import type { Settings } from '../choice/fields';
+import { DESCRIBED, fieldKeys, fields, settingText, type FieldKey, type Settings } from '../choice/fields';
+import { nodesOf } from '../choice/methods';
 import { gpuName } from '../gpus';
+import { names } from '../text/names';
 import { count } from './format';
 
 // What is asked, in a line of words each.
@@ -8,6 +10,8 @@ export const precisions: readonly { weights: Settings['weights']; autocast: Sett
   { weights: 'bfloat16', autocast: 'none', name: 'bf16', brief: 'bf16' },
   { weights: 'float32', autocast: 'none', name: 'fp32', brief: 'fp32' },
   { weights: 'float32', autocast: 'bfloat16', name: 'fp32 under bf16 autocast', brief: 'fp32, bf16 autocast' },
+  { weights: 'float32', autocast: 'float16', name: 'fp32 under fp16 autocast', brief: 'fp32, fp16 autocast' },
+  { weights: 'float16', autocast: 'none', name: 'fp16', brief: 'fp16' },
 ];
 
 export function precisionInWords({ weights, autocast }: Settings): string {
@@ -15,28 +19,54 @@ export function precisionInWords({ weights, autocast }: Settings): string {
   return known?.brief ?? (autocast === 'none' ? weights : `${weights}, ${autocast} autocast`);
 }
 
+export type Recipe = 'full' | 'lora' | 'qlora';
+
+export function recipeOf({ method, bits }: Settings): Recipe {
+  return method === 'full' ? 'full' : bits === 'none' ? 'lora' : 'qlora';
+}
+
+export const recipeNames: Record<Recipe, string> = { full: 'full', lora: 'LoRA', qlora: 'QLoRA' };
+
 export function recipeInWords(settings: Settings): string {
+  const adapters = settings.method === 'lora' ? ` ${settings.lora_rank}` : '';
   return [
-    'full',
+    recipeNames[recipeOf(settings)] + adapters,
     precisionInWords(settings),
-    `AdamW ${settings.implementation}`,
-    settings.checkpointing === 'full' ? 'checkpointing' : 'no checkpointing',
+    `${settings.optimizer === 'adamw' ? 'AdamW' : settings.optimizer} ${settings.implementation}`,
+    settings.checkpointing === 'none' ? 'no checkpointing' : settings.checkpointing === 'full' ? 'checkpointing' : `${settings.checkpointing} checkpointing`,
     `${count(settings.micro_batch)} × ${count(settings.sequence)} tokens`,
   ].join(' · ');
 }
 
-/** The settings that are folded away. */
+const SHOWN_ELSEWHERE: readonly FieldKey[] = [
+  'method',
+  'weights',
+  'autocast',
+  'optimizer',
+  'micro_batch',
+  'sequence',
+  'checkpointing',
+  'gpu',
+  'gpus',
+  'gpus_per_node',
+  'data',
+  'bits',
+];
+
+/** The settings that are folded away and not the defaults. */
 export function settingsInWords(settings: Settings): string {
-  return [
-    settings.implementation,
-    settings.attention,
-    `accumulation ${count(settings.accumulation)}`,
-    settings.max_grad_norm === null ? 'no clipping' : `clip ${settings.max_grad_norm}`,
-    ...(settings.expandable_segments ? ['expandable segments'] : []),
-  ].join(' · ');
+  const changed = fieldKeys.filter((key) => !SHOWN_ELSEWHERE.includes(key) && settings[key] !== fields[key].fallback);
+  const all = [`accumulation ${count(settings.accumulation)}`, settings.attention, ...changed.filter((key) => key !== 'accumulation' && key !== 'attention').map((key) => inWords(key, settings))];
+  return all.join(' · ');
 }
 
-export function clusterInWords({ gpu, gpus, gpus_per_node }: Settings): string {
-  const nodes = Math.ceil(gpus / gpus_per_node);
-  return `${count(gpus)} × ${gpuName(gpu)} · ${count(nodes)} ${nodes === 1 ? 'node' : 'nodes'}`;
+function inWords(key: FieldKey, settings: Settings): string {
+  const value = settings[key];
+  return value === true ? names[key] : `${names[key]} ${settingText(settings, key)}`;
+}
+
+export function clusterInWords(settings: Settings): string {
+  const { gpu, gpus } = settings;
+  const nodes = nodesOf(settings);
+  return `${count(gpus)} × ${gpu === DESCRIBED ? 'a GPU described' : gpuName(gpu)} · ${count(nodes)} ${nodes === 1 ? 'node' : 'nodes'}`;
 }

@@ -1,0 +1,81 @@
+import type { Category } from '../core/answer';
+
+// Why a tensor is there, in a sentence: what made it, and what keeps it. The ops are the names in the core's trace.
+
+const made: Record<string, string> = {
+  parameter: 'the parameter itself',
+  exp_avg: 'the optimizer’s running mean of the gradient',
+  exp_avg_sq: 'the optimizer’s running mean of the squared gradient',
+  max_exp_avg_sq: 'the largest second moment seen (AMSGrad)',
+  exp_inf: 'the optimizer’s running maximum (Adamax)',
+  momentum_buffer: 'the optimizer’s momentum',
+  square_avg: 'the optimizer’s running mean of the squared gradient',
+  state_sum: 'the optimizer’s sum of squared gradients (Adagrad)',
+  exp_avg_sq_sqrt: 'the square root of the second moments, made by the foreach step',
+  mm: 'the output of the matrix product',
+  addmm: 'the output of the matrix product with its bias',
+  bmm: 'the output of the batched matrix product',
+  silu: 'SiLU’s output',
+  gelu: 'GELU’s output',
+  mul: 'a product of two tensors, element by element',
+  add: 'a sum of two tensors, element by element',
+  to: 'a copy in another dtype',
+  float: 'a copy in fp32',
+  rsqrt: 'the reciprocal root that the norm multiplies by',
+  pow: 'the squares that the norm averages',
+  mean: 'the means that the norm needs',
+  native_layer_norm: 'LayerNorm’s output, mean and deviation',
+  native_dropout: 'dropout’s output and mask',
+  flash_attention: 'attention’s output, with the log-sum-exp and the seed that its backward needs',
+  efficient_attention: 'attention’s output, with the log-sum-exp that its backward needs',
+  softmax: 'the attention probabilities',
+  log_softmax: 'log-probabilities of every token, over the whole vocabulary, in fp32',
+  nll_loss: 'the loss, and its gradient over the whole vocabulary',
+  embedding: 'the embedded tokens, or the gradient of their table',
+  contiguous: 'a copy laid out anew',
+  cat: 'tensors joined',
+  expand: 'a mask or a head repeated',
+  neg: 'the half that the rotary embedding turns round',
+  cos: 'the cosines of the rotary embedding',
+  sin: 'the sines of the rotary embedding',
+  unsharded_parameter: 'the layer’s full parameters, gathered for as long as it runs',
+  all_gather: 'the buffer that a gather fills',
+  reduce_scatter: 'the gradients on their way to be reduced',
+  all_reduce: 'a buffer to be summed over all GPUs',
+  broadcast: 'a buffer that one GPU sends to the others',
+  gradient_bucket: 'a bucket of gradients to be averaged over all GPUs',
+  reduce_bucket: 'DeepSpeed’s bucket of gradients to be reduced',
+  gradient_partition: 'this GPU’s part of the gradients',
+  master_weights: 'the fp32 copy of the weights that the optimizer steps on',
+  zero_step: 'what DeepSpeed’s step makes',
+  clip_grad_norm: 'norms of gradients, for clipping',
+  accumulate_grad: 'a gradient summed into .grad',
+  dequantize_4bit: 'the weight unpacked from 4 bits',
+  newton_schulz: 'Muon’s orthogonalisation',
+  receive_buffer: 'what a pipeline stage receives from its neighbour',
+  attn_mask: 'the attention mask',
+  'free blocks in segments': 'cached by PyTorch’s allocator, in segments that other tensors keep alive',
+  'segments added at another moment': 'asked of the device before or after this instant, and not given back',
+};
+
+const kept: Record<Category, string> = {
+  weights: 'held all along',
+  gradients: 'held from backward to the optimizer step',
+  optimizer_states: 'held from the first step on',
+  attention: 'kept for backward',
+  mlp: 'kept for backward',
+  norms: 'kept for backward',
+  logits_and_loss: 'kept for backward',
+  other_activations: 'kept for backward',
+  temporaries: 'gone in an instant',
+  communication: 'held while it is sent or used',
+  workspaces: 'scratch that cuBLAS keeps',
+  allocator_overhead: 'reserved, not allocated',
+  outside: 'not PyTorch’s: an estimate',
+};
+
+export function reason(category: Category, op: string): string {
+  const what = made[op];
+  if (category === 'workspaces' || category === 'outside') return kept[category];
+  return what ? `${what}; ${kept[category]}` : kept[category];
+}
