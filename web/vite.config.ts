@@ -1,5 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { modelPages } from './tools/model-pages.ts';
+import { offline } from './tools/offline.ts';
 import { siteData } from './tools/site-data.ts';
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
@@ -11,7 +13,11 @@ export default defineConfig({
   base: './', // any path of any host
   appType: 'mpa', // what is not there is not there: no page in its place
   publicDir: false,
-  plugins: [siteData({ presets: here('../presets'), core })],
+  plugins: [
+    siteData({ presets: here('../presets'), core }),
+    modelPages(here('../presets')),
+    offline({ source: here('src/offline/sw.js'), icon: here('src/offline/icon.svg') }),
+  ],
   resolve: {
     alias: [
       { find: /^llmem-core-binary(?=\?)/, replacement: `${core}/llmem.wasm` },

@@ -176,10 +176,12 @@ void read_software(const Json* object, Problems& problems) {
 
 // What is played on one GPU only, so far.
 void check_parallel(const Spec& spec, Problems& problems) {
-  if (spec.data.kind == DataKind::none) return;
+  const bool data = spec.data.kind != DataKind::none, tensor = spec.tensor.degree > 1;
+  if (!data && !tensor && spec.pipeline.degree == 1) return;
   const Training& training = spec.training;
+  const std::string with = data ? "data parallelism" : tensor ? "tensor parallelism" : "a pipeline";
   const auto refuse = [&](std::string at, std::string what) {
-    problems.push_back({"/training/" + at, "unsupported", what + " is not supported with data parallelism yet. Supported: on one GPU."});
+    problems.push_back({"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
   if (training.method == Method::lora) refuse("method", "lora");
   if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");

@@ -16,5 +16,7 @@ export default defineConfig({
       args: ['--no-sandbox', '--disable-background-networking', '--disable-component-update'],
     },
     screenshot: 'only-on-failure',
+    // Requests that a service worker answers are none that a test could see or change; offline.spec.ts allows it.
+    serviceWorkers: 'block',
   },
 });

@@ -6,7 +6,7 @@ import type { JsonObject } from './choice/choice';
 export interface Preset {
   id: string;
   type: string; // config.model_type
-  parameters: number;
+  parameters: number | null; // null: not known
   unsupported?: string; // why the core cannot estimate it
 }
 
@@ -86,5 +86,5 @@ function ofSize({ parameters }: Preset, word: string): boolean {
   const size = /^(\d+(?:\.\d+)?)([mb])$/.exec(word);
   if (!size) return false;
   const asked = Number(size[1]) * (size[2] === 'b' ? 1e9 : 1e6);
-  return Math.abs(parameters - asked) <= SIZE_TOLERANCE * asked;
+  return parameters !== null && Math.abs(parameters - asked) <= SIZE_TOLERANCE * asked;
 }

@@ -27,12 +27,76 @@ export interface Result {
 }
 export const results = signal<Record<Method, Result>>(emptyResults());
 
-export function changeSettings(change: Partial<Settings>): void {
-  choice.value = { ...choice.value, settings: { ...choice.value.settings, ...change } };
+export function changeSettings(some: Partial<Settings>): void {
+  change(Object.keys(some).join(), { ...choice.value, settings: { ...choice.value.settings, ...some } });
 }
 
 export function changeModel(model: Model): void {
-  choice.value = { ...choice.value, model };
+  change('model', { ...choice.value, model });
+}
+
+/** Everything at once: from a file, or from a suggestion. */
+export function changeAll(all: Choice): void {
+  change('all', all);
+}
+
+const past = signal<Choice[]>([]);
+const future = signal<Choice[]>([]);
+export const canUndo = computed(() => past.value.length > 0);
+export const canRedo = computed(() => future.value.length > 0);
+
+const REMEMBERED = 200; // changes
+const TYPING_MS = 1000; // what is typed into one field within this time is one change
+let lastChange = { what: '', at: 0 };
+
+function change(what: string, next: Choice): void {
+  const now = Date.now();
+  const typing = what === lastChange.what && now - lastChange.at < TYPING_MS && past.peek().length > 0;
+  lastChange = { what, at: now };
+  batch(() => {
+    if (!typing) past.value = [...past.peek(), choice.peek()].slice(-REMEMBERED);
+    future.value = [];
+    choice.value = next;
+  });
+}
+
+export function undo(): void {
+  travel(past, future);
+}
+
+export function redo(): void {
+  travel(future, past);
+}
+
+function travel(from: typeof past, to: typeof past): void {
+  const next = from.peek().at(-1);
+  if (!next) return;
+  lastChange = { what: '', at: 0 };
+  batch(() => {
+    to.value = [...to.peek(), choice.peek()];
+    from.value = from.peek().slice(0, -1);
+    choice.value = next;
+  });
+}
+
+/** A link to where someone left off, for those who come back without one. */
+export const leftOff = signal<string | undefined>(undefined);
+const LEFT_OFF = 'llmem.left-off';
+
+function remembered(): string | undefined {
+  try {
+    return localStorage.getItem(LEFT_OFF) ?? undefined;
+  } catch {
+    return undefined; // a browser that is told to keep nothing
+  }
+}
+
+function remember(written: string): void {
+  try {
+    localStorage.setItem(LEFT_OFF, written);
+  } catch {
+    // The same.
+  }
 }
 
 export const busy = computed(() => methods.some((method) => results.value[method].stale));
@@ -145,6 +209,7 @@ function whenIdle(work: () => void): void {
 /** Sets the page in motion. `address`: whether the page's own address follows the choice. */
 export async function start({ address }: { address: boolean }): Promise<void> {
   const answers = location.hash === '' ? arrivalAnswers() : undefined;
+  if (address && answers) leftOff.value = remembered();
   await openLink();
   if (answers) void arrive(answers);
   window.addEventListener('hashchange', () => void openLink());
@@ -168,7 +233,9 @@ export async function start({ address }: { address: boolean }): Promise<void> {
       const untouched = link.peek() === '';
       link.value = written;
       // What someone arrives with stays in the address as it came; only a change of theirs rewrites it.
-      if (address && !untouched && location.hash !== written) history.replaceState(null, '', written);
+      if (!address || untouched) return;
+      if (location.hash !== written) history.replaceState(null, '', written);
+      remember(written);
     });
   });
 }

@@ -13,7 +13,7 @@ import type { Preset } from '../src/presets';
 
 interface PresetFile {
   id: string;
-  parameters: number;
+  parameters: number | null;
   config: JsonObject & { model_type?: string };
 }
 

@@ -144,6 +144,9 @@ function precision(method: Method, settings: Settings): string {
       ? `held and computed in ${held}, gradients reduced ${reduced}`
       : `held in ${held}, gathered and computed in ${dtypes[computed]} (its own mixed precision in place of autocast), gradients reduced ${reduced}`;
   }
+  if (settings.method === 'lora' && settings.bits !== 'none') {
+    return `the base held in ${settings.bits} bits, adapters trained${settings.bits === '4' ? `, products in ${dtypes[settings.compute_dtype]}` : ''}`;
+  }
   return autocast === 'none' ? `held and computed in ${held}` : `held in ${held}, computed under ${dtypes[autocast]} autocast`;
 }
 

@@ -114,7 +114,7 @@ function SearchStatus({ found }: { found: number }) {
 }
 
 function size({ parameters, type }: Preset): string {
-  return `${type} · ${parameterCount(parameters)}`;
+  return parameters === null ? type : `${type} · ${parameterCount(parameters)}`;
 }
 
 function optionId(index: number): string {

@@ -4,6 +4,7 @@ import { clusterInWords, recipeInWords } from './asked';
 import { Complaints } from './Complaints';
 import { Details } from './Details';
 import { Bars } from './Bars';
+import { History } from './History';
 import { Inputs } from './Inputs';
 import { ProblemList } from './Problems';
 import { Share } from './Share';
@@ -25,6 +26,7 @@ export function Page() {
       <header class="masthead">
         <h1>LLMem</h1>
         <p>GPU memory for training a language model, played allocation by allocation</p>
+        <History />
       </header>
       <div class="columns">
         <Inputs />

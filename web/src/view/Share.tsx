@@ -1,15 +1,21 @@
 import { useSignal } from '@preact/signals';
 import { link } from '../store';
+import { Lazy } from './Lazy';
 
 /** The link to this very answer, and the ways to put it into another page. */
 export function Share() {
   const embedding = useSignal(false);
+  const more = useSignal(false);
   return (
     <section class="share" aria-label="Share">
       <Copy name="Copy link" text={() => new URL(link.value, location.href.replace(/#.*$/, '')).href} />
       <button type="button" aria-expanded={embedding.value} onClick={() => (embedding.value = !embedding.value)}>
         Embed
       </button>
+      <button type="button" aria-expanded={more.value} onClick={() => (more.value = !more.value)}>
+        Export
+      </button>
+      {more.value && <Lazy load={() => import('./ShareMore')} with={{}} height={36} />}
       {embedding.value && <Snippets />}
     </section>
   );
