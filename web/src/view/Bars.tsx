@@ -1,8 +1,8 @@
-import { computed, signal } from '@preact/signals';
+import { computed, effect, signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { assumed, methodName, methods, whyNot, type Method } from '../choice/methods';
 import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
-import { changeSettings, choice, results, selected, type Result } from '../store';
+import { busy, changeSettings, choice, results, selected, type Result } from '../store';
 import { gpuName } from '../gpus';
 import { categories, categoryOf } from './categories';
 import { exactBytes, GIB, gib } from './format';
@@ -65,12 +65,15 @@ export function Bars() {
   );
 }
 
-/** Methods that have an answer, and while there is none at all those that are asked. */
-const shown = computed<Method[]>(() => {
+/** Which methods have a bar. It changes only when all answers are there, so that nothing moves while they come in. */
+const shown = signal<Method[]>([]);
+effect(() => {
   const { settings } = choice.value;
   const asked = methods.filter((method) => !whyNot(method, settings));
   const answered = asked.filter((method) => results.value[method].answer?.kind === 'report');
-  return answered.length > 0 ? answered : asked.slice(0, 3);
+  if (busy.value) {
+    if (shown.peek().length === 0) shown.value = asked;
+  } else shown.value = answered.length > 0 ? answered : asked.slice(0, 3);
 });
 
 function Bar({ method }: { method: Method }) {
@@ -117,7 +120,7 @@ function Absent() {
     const reason = whyNot(method, settings) ?? absent(results.value[method]);
     reasons.set(reason, [...(reasons.get(reason) ?? []), methodName(method, settings)]);
   }
-  if (reasons.size === 0) return null;
+  if (reasons.size === 0 || busy.value) return <div class="absent" />;
   const count = [...reasons.values()].flat().length;
   return (
     <details class="absent more">
