@@ -24,10 +24,10 @@ const waiting: Turn[] = [];
 let running: Turn | undefined;
 
 /** Asks, after whatever was asked before and is still wanted. Rejects with an AbortError once it is not. */
-function ask<Value>(call: Call, spec: string, question: string | undefined, signal: AbortSignal): Promise<Answer<Value>> {
+function ask<Value>(call: Call, args: string[], signal: AbortSignal): Promise<Answer<Value>> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(new DOMException('cancelled', 'AbortError'));
-    const job: Job<number> = { key: 0, spec, call, ...(question === undefined ? {} : { question }) };
+    const job: Job<number> = { key: 0, spec: args[0] ?? '', call, args };
     const turn: Turn = { job, signal, answered: (answer) => resolve(answer as Answer<Value>) };
     signal.addEventListener('abort', () => {
       reject(new DOMException('cancelled', 'AbortError'));
@@ -50,11 +50,18 @@ function next(): void {
 }
 
 export function askEstimate(spec: string, signal: AbortSignal): Promise<Answer<Report>> {
-  return ask<Report>('estimate', spec, undefined, signal);
+  return ask<Report>('estimate', [spec], signal);
 }
 
-export function askCore<Value>(call: Call, spec: string, question: object, signal: AbortSignal): Promise<Answer<Value>> {
-  return ask<Value>(call, spec, JSON.stringify(question), signal);
+/** What the core says, or an error in its words. `args`: the texts that the call takes, or what is to be one. */
+export async function askCore<Value>(call: Call, args: readonly (string | object)[], signal: AbortSignal): Promise<Value> {
+  const answer = await ask<Value>(
+    call,
+    args.map((one) => (typeof one === 'string' ? one : JSON.stringify(one))),
+    signal,
+  );
+  if (answer.kind === 'report') return answer.report;
+  throw new Error(answer.kind === 'crashed' ? answer.message : answer.problems.map(({ message }) => message).join(' '));
 }
 
 /** The spec of the present choice under a method; undefined while its model is on its way. */

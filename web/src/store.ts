@@ -5,7 +5,7 @@ import type { Settings } from './choice/fields';
 import { readLink, writeLink } from './choice/link';
 import { methods, whyNot, type Method } from './choice/methods';
 import { jobsOf } from './choice/spec';
-import type { Status } from './core/answer';
+import type { Report, Status } from './core/answer';
 import { combined } from './core/combined';
 import { Estimator, type Answer } from './core/estimator';
 import { presetConfig, PresetError } from './presets';
@@ -113,16 +113,24 @@ export const selected = computed<Method>(() => {
   return data !== 'best' && !whyNot(data, choice.value.settings) ? data : (best.value ?? 'none');
 });
 
-/** The best status, then the most to spare. */
+/** The best status, then the fastest; where speeds are not known or nothing fits, the most to spare. */
 function bestOf(all: Record<Method, Result>): Method | undefined {
   const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
   return methods
     .flatMap((method) => {
       const { answer } = all[method];
-      return answer?.kind === 'report' ? [{ method, ...answer.report.verdict }] : [];
+      return answer?.kind === 'report' ? [{ method, speed: speedOf(method, answer.report), ...answer.report.verdict }] : [];
     })
-    .sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status) || (b.margin ?? -b.needed) - (a.margin ?? -a.needed))
+    .sort((a, b) => {
+      const faster = a.status.startsWith('fits') ? b.speed - a.speed : 0;
+      return order.indexOf(a.status) - order.indexOf(b.status) || faster || (b.margin ?? -b.needed) - (a.margin ?? -a.needed);
+    })
     .at(0)?.method;
+}
+
+/** Tokens a second of all GPUs that a method uses; 0 where the core does not know the GPU's speed. */
+export function speedOf(method: Method, report: Report): number {
+  return (report.step_time?.tokens_per_second ?? 0) * (method === 'none' ? 1 : choice.peek().settings.gpus);
 }
 
 function emptyResults(): Record<Method, Result> {

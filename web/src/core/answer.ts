@@ -88,12 +88,24 @@ export interface Verdict {
   margin: number | null;
 }
 
+/** Of one optimizer step, by the core's model of the GPU. */
+export interface StepTime {
+  microseconds: number;
+  low_microseconds: number;
+  high_microseconds: number;
+  tokens_per_second: number; // of each GPU
+  flops_utilisation: number; // per mille of the peak
+  shares: Record<'compute' | 'memory' | 'communication' | 'bubble' | 'launch', number>; // per mille of the step
+  communication_microseconds: number;
+}
+
 export interface Report {
   version: number;
   model: { name: string; type: string; class: string; layers: number; hidden_size: number; vocab_size: number };
   parameters: { total: number; trainable: number };
   verdict: Verdict;
   ranks: RankReport[];
+  step_time?: StepTime | null; // null: the GPU's speed is not known
   assumptions: Note[];
   warnings: Note[];
 }

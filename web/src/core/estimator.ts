@@ -10,7 +10,7 @@ export interface Job<Key> {
   key: Key;
   spec: string;
   call?: Call; // none: an estimate
-  question?: string;
+  args?: string[]; // what the call takes; none: the spec
 }
 
 /** What the estimator needs of a Worker. */
@@ -79,7 +79,7 @@ export class Estimator<Key, Value = Report> {
       this.#running = { ...job, id: ++this.#lastId, wanted: true };
       this.#worker ??= this.#startWorker();
       const { id } = this.#running;
-      this.#worker.postMessage({ id, call: job.call ?? 'estimate', args: [job.spec, ...(job.question ? [job.question] : [])] });
+      this.#worker.postMessage({ id, call: job.call ?? 'estimate', args: job.args ?? [job.spec] });
     }
   }
 
@@ -119,9 +119,9 @@ export class Estimator<Key, Value = Report> {
   }
 }
 
-/** What an answer is known by: the spec's text, and for other calls which one and the question's. */
-function nameOf({ spec, call = 'estimate', question }: Job<unknown>): string {
-  return call === 'estimate' ? spec : [call, question, spec].join('\n');
+/** What an answer is known by: the spec's text, and for other calls which one and all that it takes. */
+function nameOf({ spec, call = 'estimate', args = [] }: Job<unknown>): string {
+  return call === 'estimate' ? spec : [call, ...args].join('\n');
 }
 
 function read<Value>(response: Response): Answer<Value> {

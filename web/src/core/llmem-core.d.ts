@@ -5,6 +5,12 @@ declare module 'llmem-core' {
     estimate(spec: string): string;
     /** What happens along the step of a spec: core/report/README.md. */
     timeline(spec: string, question: string): string;
+    // Which way to train: core/search/README.md.
+    enumerate(question: string): string;
+    screen(question: string): string;
+    rank(summaries: string): string;
+    largest(question: string): string;
+    advise(spec: string): string;
   }
   export default function createCore(options: {
     locateFile?: (file: string) => string;

@@ -2,10 +2,10 @@ import { computed, effect, signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { assumed, methodName, methods, whyNot, type Method } from '../choice/methods';
 import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
-import { busy, changeSettings, choice, results, selected, type Result } from '../store';
+import { busy, changeSettings, choice, results, selected, speedOf, type Result } from '../store';
 import { gpuName } from '../gpus';
 import { categories, categoryOf } from './categories';
-import { exactBytes, GIB, gib } from './format';
+import { count, exactBytes, GIB, gib, seconds } from './format';
 import { Textures } from './Textures';
 
 const BAR = 30; // px, its height
@@ -73,7 +73,15 @@ effect(() => {
   const answered = asked.filter((method) => results.value[method].answer?.kind === 'report');
   if (busy.value) {
     if (shown.peek().length === 0) shown.value = asked;
-  } else shown.value = answered.length > 0 ? answered : asked.slice(0, 3);
+  } else {
+    const speed = (method: Method) => {
+      const { answer } = results.value[method];
+      return answer?.kind === 'report' ? speedOf(method, answer.report) : 0;
+    };
+    answered.sort((a, b) => speed(b) - speed(a));
+    const refused = asked.some((method) => results.value[method].answer);
+    shown.value = answered.length > 0 ? answered : refused ? asked.slice(0, 3) : asked;
+  }
 });
 
 function Bar({ method }: { method: Method }) {
@@ -101,6 +109,7 @@ function Bar({ method }: { method: Method }) {
     >
       <span class="bar-head">
         <strong>{methodName(method, settings)}</strong>
+        <Speed method={method} report={report} />
         <Outcome report={report} />
       </span>
       <Segments report={report} />
@@ -121,11 +130,11 @@ function Absent() {
     reasons.set(reason, [...(reasons.get(reason) ?? []), methodName(method, settings)]);
   }
   if (reasons.size === 0 || busy.value) return <div class="absent" />;
-  const count = [...reasons.values()].flat().length;
+  const left = [...reasons.values()].flat().length;
   return (
     <details class="absent more">
       <summary>
-        {count} more {count === 1 ? 'method' : 'methods'} without an estimate, and why
+        {left} more {left === 1 ? 'method' : 'methods'} without an estimate, and why
       </summary>
       <dl>
         {[...reasons].map(([reason, names]) => (
@@ -156,6 +165,17 @@ const outcomes = {
   does_not_fit: 'does not fit',
   unknown: '',
 } as const;
+
+/** How long a step takes, and how many tokens a second go through all GPUs. */
+function Speed({ method, report }: { method: Method; report: Report }) {
+  const { step_time: time } = report;
+  if (!time) return null;
+  return (
+    <span class="quiet speed" title={`${seconds(time.low_microseconds)} to ${seconds(time.high_microseconds)} a step`}>
+      {seconds(time.microseconds)} a step · {count(Math.round(speedOf(method, report)))} tokens/s
+    </span>
+  );
+}
 
 function Outcome({ report }: { report: Report }) {
   const { status, needed } = report.verdict;

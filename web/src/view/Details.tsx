@@ -1,9 +1,9 @@
 import { signal } from '@preact/signals';
 import { methodName } from '../choice/methods';
-import { decidingRank, type Note, type RankReport } from '../core/answer';
+import { decidingRank, type Note, type RankReport, type StepTime } from '../core/answer';
 import { best, choice, results, selected } from '../store';
 import { focusControl, label } from './Control';
-import { exactBytes, gib, pointName } from './format';
+import { exactBytes, gib, pointName, seconds } from './format';
 import { Lazy } from './Lazy';
 import { Ledger } from './Ledger';
 import { controlOf } from './Problems';
@@ -12,6 +12,7 @@ const views = {
   ledger: 'Ledger at the peak',
   timeline: 'Timeline',
   curves: 'Curves',
+  advice: 'Which method',
   compare: 'Compare',
   ranks: 'Ranks',
 } as const;
@@ -29,13 +30,14 @@ export function Details() {
     <section class="details" aria-labelledby="details-title">
       <h2 id="details-title">{methodName(method, choice.value.settings)}, in detail</h2>
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
-      <ThreeNumbers rank={rank} />
+      <ThreeNumbers rank={rank} time={answer.report.step_time ?? null} />
       <Moment peak={rank.peak} />
       <Tabs />
       <div role="tabpanel" id="view-panel" aria-labelledby={`tab-${view.value}`} class="panel">
         {view.value === 'ledger' && <Ledger rank={rank} />}
         {view.value === 'timeline' && <Lazy key="timeline" load={() => import('./Timeline')} with={{ rank, method }} height={420} />}
         {view.value === 'curves' && <Lazy key="curves" load={() => import('./Curves')} with={{ method }} height={420} />}
+        {view.value === 'advice' && <Lazy key="advice" load={() => import('./Advice')} with={{ method }} height={300} />}
         {view.value === 'compare' && <Lazy key="compare" load={() => import('./Compare')} with={{ method, report: answer.report }} height={300} />}
         {view.value === 'ranks' && <Lazy key="ranks" load={() => import('./Ranks')} with={{ method, report: answer.report }} height={300} />}
       </div>
@@ -85,7 +87,7 @@ function Tabs() {
 }
 
 /** Allocated, reserved and what nvidia-smi shows are three numbers: always named, never mixed. */
-function ThreeNumbers({ rank }: { rank: RankReport }) {
+function ThreeNumbers({ rank, time }: { rank: RankReport; time: StepTime | null }) {
   const { outside, peak_allocated, peak_reserved, device_total } = rank;
   return (
     <dl class="three">
@@ -96,6 +98,17 @@ function ThreeNumbers({ rank }: { rank: RankReport }) {
         bytes={device_total}
         meaning={`with the context and libraries: ${gib(peak_reserved + outside.low)} to ${gib(peak_reserved + outside.high)}`}
       />
+      {time && (
+        <div>
+          <dt>A step takes</dt>
+          <dd>
+            <strong>{seconds(time.microseconds)}</strong>{' '}
+            <span class="quiet">
+              an estimate between {seconds(time.low_microseconds)} and {seconds(time.high_microseconds)}; {Math.round(time.flops_utilisation / 10)} % of the GPU’s peak
+            </span>
+          </dd>
+        </div>
+      )}
     </dl>
   );
 }

@@ -38,10 +38,9 @@ function playedRank({ ranks }: RankReport): number | undefined {
   return selected.value === 'pipeline' && ranks.length === 1 ? ranks[0] : undefined;
 }
 
-/** What is live after an event, with its shapes; undefined where the core has no answer. */
+/** What is live after an event, with its shapes. */
 export async function tensorsAt(spec: string, event: number, signal: AbortSignal): Promise<TensorRow[] | undefined> {
-  const answer = await askCore<Timeline>('timeline', spec, { samples: 1, ledger_at: event }, signal);
-  return answer.kind === 'report' ? answer.report.ledger : undefined;
+  return (await askCore<Timeline>('timeline', [spec, { samples: 1, ledger_at: event }], signal)).ledger;
 }
 
 interface LedgerTreeProps {

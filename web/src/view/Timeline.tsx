@@ -33,9 +33,7 @@ export default function Timeline({ rank, method }: { rank: RankReport; method: M
   const window = useSignal<Window | undefined>(undefined); // none: the whole run
   const asked = useAsked(`${JSON.stringify(window.value ?? null)} ${spec}`, async (signal) => {
     if (spec === '') return undefined;
-    const answer = await askCore<Data>('timeline', spec, { ...window.value, samples: SAMPLES }, signal);
-    if (answer.kind === 'report') return answer.report;
-    throw new Error(answer.kind === 'crashed' ? answer.message : answer.problems.map(({ message }) => message).join(' '));
+    return askCore<Data>('timeline', [spec, { ...window.value, samples: SAMPLES }], signal);
   });
   const data = present(asked);
   if (asked.state === 'failed') return <p class="fault">There is no timeline: {asked.message}</p>;

@@ -37,12 +37,14 @@ function Others() {
     const { answer } = results.value[method];
     return answer?.kind === 'report' ? [answer.report.verdict.status] : [];
   });
+  const named = best.value && results.value[best.value].answer;
+  const timed = named?.kind === 'report' && (named.report.step_time ?? null) !== null;
   const fitting = statuses.filter((status) => status.startsWith('fits')).length;
   if (statuses.length < 2 || statuses.includes('unknown')) return null;
   return (
     <p class="quiet">
       {fitting} of {statuses.length} methods {fitting === 1 ? 'fits' : 'fit'}
-      {fitting > 1 && '; the one with the most memory to spare is named'}
+      {fitting > 1 && (timed ? '; the fastest is named' : '; the one with the most memory to spare is named')}
       {fitting === 0 && '; the one that comes closest is named'}.
     </p>
   );

@@ -29,3 +29,10 @@ export function pointName(at: string): string {
   const [, step, phase = '', index = ''] = match;
   return `Step ${step}, ${phase.replace('_', ' ')}${index === '' || index === '0' ? '' : ` ${Number(index) + 1}`}`;
 }
+
+/** 2310000 → "2.31 s" */
+export function seconds(microseconds: number): string {
+  const value = microseconds / 1e6;
+  if (value < 0.001) return `${three.format(microseconds)} µs`;
+  return value < 1 ? `${three.format(value * 1000)} ms` : value < 1000 ? `${three.format(value)} s` : `${exact.format(Math.round(value))} s`;
+}
