@@ -1,5 +1,4 @@
 #include "report/report.h"
-#include "report/timeline.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include "report/json_writer.h"
 #include "report/ledger.h"
 #include "report/outside.h"
+#include "report/timeline.h"
 #include "report/words.h"
 
 namespace llmem {
