@@ -41,5 +41,5 @@ export default defineConfig({
       },
     },
   },
-  test: { include: ['test/*.test.ts'] },
+  test: { include: ['test/*.test.ts'], testTimeout: 30_000 },
 });
