@@ -1,3 +1,4 @@
+import { assumed as words, methodNames, whyNot as reasons } from '../text/page.ts';
 import type { Settings } from './fields';
 
 // The methods that the page lays side by side: each is one estimate of the same recipe.
@@ -19,27 +20,11 @@ export const methods = [
 ] as const;
 export type Method = (typeof methods)[number];
 
-const short: Record<Exclude<Method, 'none' | 'custom'>, string> = {
-  ddp: 'DDP',
-  zero_redundancy: 'ZeroRedundancyOptimizer',
-  zero1: 'ZeRO-1',
-  zero2: 'ZeRO-2',
-  zero3: 'ZeRO-3',
-  fsdp1: 'FSDP1',
-  fsdp2: 'FSDP2',
-  hsdp: 'HSDP',
-  tensor: 'Tensor parallel',
-  tensor_fsdp2: 'Tensor × FSDP2',
-  pipeline: 'Pipeline',
-};
-
 export function methodName(method: Method, settings: Settings): string {
-  if (method === 'none') return 'One GPU';
-  if (method === 'custom') return `Own mix × ${settings.gpus}`;
-  if (settings.gpus < 2) return short[method];
-  if (method === 'hsdp') return `HSDP ${copies(settings)} × ${settings.gpus / copies(settings)}`;
+  if (method === 'none' || (settings.gpus < 2 && method !== 'custom')) return methodNames[method];
+  if (method === 'hsdp') return `${methodNames.hsdp} ${copies(settings)} × ${settings.gpus / copies(settings)}`;
   if (method === 'tensor_fsdp2') return `Tensor ${tensorDegree(settings)} × FSDP2 ${settings.gpus / tensorDegree(settings)}`;
-  return `${short[method]} × ${settings.gpus}`;
+  return `${methodNames[method]} × ${settings.gpus}`;
 }
 
 /** Why a method makes no sense for these settings; undefined if it does. */
@@ -47,16 +32,16 @@ export function whyNot(method: Method, settings: Settings): string | undefined {
   const { gpus } = settings;
   if (method === 'none') return undefined;
   if (method === 'custom') {
-    if (settings.data !== 'custom') return 'Choose “own mix” under Parallelism to set every degree yourself.';
-    return gpus % splits(settings) === 0 ? undefined : `${gpus} GPUs cannot be split into ${splits(settings)} parts for tensor, pipeline and context.`;
+    if (settings.data !== 'custom') return reasons.custom;
+    return gpus % splits(settings) === 0 ? undefined : reasons.split(gpus, splits(settings));
   }
-  if (gpus < 2) return 'Needs more than one GPU.';
+  if (gpus < 2) return reasons.one;
   if (method === 'hsdp') {
-    if (copies(settings) < 2) return 'Needs more than one node, or a number of copies.';
-    if (gpus % copies(settings) !== 0) return `${gpus} GPUs cannot be split into ${copies(settings)} copies.`;
+    if (copies(settings) < 2) return reasons.copies;
+    if (gpus % copies(settings) !== 0) return reasons.copiesSplit(gpus, copies(settings));
   }
   if (method === 'tensor_fsdp2' && (gpus % tensorDegree(settings) !== 0 || gpus <= tensorDegree(settings))) {
-    return `Needs a multiple of ${tensorDegree(settings)} GPUs, and more than one.`;
+    return reasons.multiple(tensorDegree(settings));
   }
   return undefined;
 }
@@ -100,36 +85,20 @@ function arrangement(method: Method, settings: Settings): string {
   const { gpus } = settings;
   switch (method) {
     case 'none':
-      return gpus > 1 ? 'One works alone, the others idle' : 'Everything on one card';
+      return gpus > 1 ? words.idle : words.alone;
     case 'ddp':
-      return `A full copy on each GPU, gradients averaged in ${settings.bucket_cap_mb} MiB buckets`;
-    case 'zero_redundancy':
-      return `DDP, each GPU keeping the optimizer states of ${fraction(gpus)} of the parameters`;
-    case 'zero1':
-      return `DeepSpeed: optimizer states cut in ${gpus}`;
-    case 'zero2':
-      return `DeepSpeed: gradients and optimizer states cut in ${gpus}`;
-    case 'zero3':
-      return `DeepSpeed: weights, gradients and optimizer states cut in ${gpus}`;
-    case 'fsdp1':
-      return `Weights, gradients and optimizer states cut in ${gpus} flat pieces`;
-    case 'fsdp2':
-      return `Weights, gradients and optimizer states cut in ${gpus}, each layer gathered while it runs`;
+      return words.ddp(settings.bucket_cap_mb);
     case 'hsdp':
-      return `FSDP2 cut in ${gpus / copies(settings)}, ${copies(settings)} copies of it`;
-    case 'tensor':
-      return `Each matrix cut in ${gpus}`;
+      return words.hsdp(gpus / copies(settings), copies(settings));
     case 'tensor_fsdp2':
-      return `Each matrix cut in ${tensorDegree(settings)}, and what is left in ${gpus / tensorDegree(settings)} by FSDP2`;
+      return words.tensor_fsdp2(tensorDegree(settings), gpus / tensorDegree(settings));
     case 'pipeline':
-      return `Layers cut in ${gpus} stages, ${microbatches(settings)} microbatches under way`;
+      return words.pipeline(gpus, microbatches(settings));
     case 'custom':
-      return `${settings.kind} × ${gpus / splits(settings)}, tensor ${settings.tensor_degree}, pipeline ${settings.pipeline_degree}`;
+      return words.custom(settings.kind, gpus / splits(settings), settings.tensor_degree, settings.pipeline_degree);
+    default:
+      return words[method](gpus);
   }
-}
-
-function fraction(gpus: number): string {
-  return `1/${gpus}`;
 }
 
 const dtypes = { bfloat16: 'bf16', float32: 'fp32', float16: 'fp16' } as const;
@@ -139,15 +108,11 @@ function precision(method: Method, settings: Settings): string {
   const held = dtypes[weights];
   if (isFsdp(method, settings)) {
     const computed = fsdpParamDtype(settings);
-    const reduced = settings.reduce_dtype === 'none' ? 'as they are' : `in ${dtypes[settings.reduce_dtype]}`;
-    return computed === null || computed === weights
-      ? `held and computed in ${held}, gradients reduced ${reduced}`
-      : `held in ${held}, gathered and computed in ${dtypes[computed]} (its own mixed precision in place of autocast), gradients reduced ${reduced}`;
+    const reduced = words.reduced(settings.reduce_dtype === 'none' ? words.asTheyAre : words.inDtype(dtypes[settings.reduce_dtype]));
+    return (computed === null || computed === weights ? words.heldAndComputed(held) : words.gathered(held, dtypes[computed])) + reduced;
   }
-  if (settings.method === 'lora' && settings.bits !== 'none') {
-    return `the base held in ${settings.bits} bits, adapters trained${settings.bits === '4' ? `, products in ${dtypes[settings.compute_dtype]}` : ''}`;
-  }
-  return autocast === 'none' ? `held and computed in ${held}` : `held in ${held}, computed under ${dtypes[autocast]} autocast`;
+  if (settings.method === 'lora' && settings.bits !== 'none') return words.quantised(settings.bits, settings.bits === '4' ? dtypes[settings.compute_dtype] : undefined);
+  return autocast === 'none' ? words.heldAndComputed(held) : words.autocast(held, dtypes[autocast]);
 }
 
 /**

@@ -6,6 +6,7 @@ import type { JsonObject } from '../choice/choice';
 import { methodName, type Method } from '../choice/methods';
 import type { Advised, Enumerated, Ranked, Screened, Summary } from '../core/search';
 import { changeAll, choice } from '../store';
+import { advice as text, chart as chartText } from '../text/views';
 import { ChartExports, useWidth, Waiting } from './Chart';
 import { count, exactBytes, GIB, gib, seconds } from './format';
 import { choiceOf, foundOf, searchFor, speedOf, type Found, type Search } from './search';
@@ -17,7 +18,7 @@ const HEIGHT = 260;
 /** What to change, and what else to run: each suggestion was estimated before it is made. */
 export default function Advice({ method }: { method: Method }) {
   const spec = presentSpec(method);
-  if (!spec) return <Waiting>Waiting for the model…</Waiting>;
+  if (!spec) return <Waiting>{text.waitsForModel}</Waiting>;
   return (
     <>
       <WhatToChange spec={spec} method={method} />
@@ -36,21 +37,21 @@ function WhatToChange({ spec, method }: { spec: string; method: Method }) {
   const name = methodName(method, choice.value.settings);
   return (
     <>
-      <h3>What to change about {name}</h3>
+      <h3>{text.what(name)}</h3>
       {asked.state === 'failed' && <p class="fault">{asked.message}</p>}
-      {!advised && asked.state === 'waiting' && <Waiting>Trying changes…</Waiting>}
-      {advised && advised.advice.length === 0 && <p>Nothing that is tried makes it {'fits' in advised.now && advised.now.fits ? 'faster and still fit' : 'fit'}.</p>}
+      {!advised && asked.state === 'waiting' && <Waiting>{text.trying}</Waiting>}
+      {advised && advised.advice.length === 0 && <p>{'fits' in advised.now && advised.now.fits ? text.noneFaster : text.noneFits}</p>}
       {advised && advised.advice.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="What to change">
+        <div class="scroll" tabIndex={0} role="region" aria-label={text.table}>
           <table class="advice">
             <thead>
               <tr>
-                <th scope="col">Change</th>
+                <th scope="col">{text.change}</th>
                 <th scope="col" class="number">
                   GiB
                 </th>
                 <th scope="col" class="number">
-                  a step
+                  {text.step}
                 </th>
                 <td />
               </tr>
@@ -59,12 +60,12 @@ function WhatToChange({ spec, method }: { spec: string; method: Method }) {
               {advised.advice.map(({ label, change, changes_result, after }) => (
                 <tr key={label}>
                   <th scope="row">
-                    {label} {changes_result && <span class="quiet">trains something else</span>}
+                    {label} {changes_result && <span class="quiet">{text.other}</span>}
                   </th>
                   <Numbers of={after} />
                   <td class="number">
-                    <button type="button" onClick={() => apply(spec, change)} aria-label={`Apply: ${label}`}>
-                      Apply
+                    <button type="button" onClick={() => apply(spec, change)} aria-label={text.applyThis(label)}>
+                      {chartText.apply}
                     </button>
                   </td>
                 </tr>
@@ -124,43 +125,43 @@ function WhatElse({ spec }: { spec: string }) {
   const shown = all.value ? found : found.slice(0, SHOWN);
   return (
     <>
-      <h3>Which method</h3>
+      <h3>{text.which}</h3>
       <div class="curve-state">
         {running.value ? (
           <>
-            <progress max={search.value?.strategies.length ?? 1} value={search.value?.screened.length ?? 0} aria-label="Strategies estimated" />
-            <Waiting>{search.value ? `${search.value.screened.length} of ${search.value.strategies.length} strategies` : 'Enumerating…'}</Waiting>
+            <progress max={search.value?.strategies.length ?? 1} value={search.value?.screened.length ?? 0} aria-label={text.screened} />
+            <Waiting>{search.value ? text.progress(search.value.screened.length, search.value.strategies.length) : text.enumerating}</Waiting>
             <button type="button" onClick={() => running.value?.abort()}>
-              Cancel
+              {chartText.cancel}
             </button>
           </>
         ) : (
           <>
             <button type="button" onClick={start}>
-              {search.value ? 'Search again' : `Search every way to use ${count(choice.value.settings.gpus)} GPUs`}
+              {search.value ? text.searchAgain : text.search(count(choice.value.settings.gpus))}
             </button>
-            {stale && <span class="quiet">Something was changed since this search.</span>}
+            {stale && <span class="quiet">{text.stale}</span>}
           </>
         )}
       </div>
       {failed.value && <p class="fault">{failed.value}</p>}
-      {search.value && found.length === 0 && !running.value && <p>None of {count(search.value.strategies.length)} strategies fits.</p>}
+      {search.value && found.length === 0 && !running.value && <p>{text.nothing(count(search.value.strategies.length))}</p>}
       {search.value && found.length > 0 && (
         <>
           <Scatter search={search.value} />
-          <div class="scroll" tabIndex={0} role="region" aria-label="Strategies that fit, fastest first">
+          <div class="scroll" tabIndex={0} role="region" aria-label={text.strategies}>
             <table class="advice">
               <thead>
                 <tr>
-                  <th scope="col">What fits, fastest first</th>
+                  <th scope="col">{text.fits}</th>
                   <th scope="col" class="number">
-                    tokens/s
+                    {text.speed}
                   </th>
                   <th scope="col" class="number">
                     GiB
                   </th>
                   <th scope="col" class="number">
-                    a step
+                    {text.step}
                   </th>
                   <td />
                 </tr>
@@ -169,13 +170,13 @@ function WhatElse({ spec }: { spec: string }) {
                 {shown.map(({ strategy, summary }) => (
                   <tr key={strategy.label}>
                     <th scope="row">
-                      {strategy.label} {isFront(search.value, strategy) && <span class="quiet">on the front</span>}
+                      {strategy.label} {isFront(search.value, strategy) && <span class="quiet">{text.front}</span>}
                     </th>
                     <td class="number">{summary.tokens_per_second > 0 ? count(Math.round(speedOf(summary))) : '–'}</td>
                     <Numbers of={summary} />
                     <td class="number">
-                      <button type="button" onClick={() => apply(of.value, strategy.change)} aria-label={`Apply: ${strategy.label}`}>
-                        Apply
+                      <button type="button" onClick={() => apply(of.value, strategy.change)} aria-label={text.applyThis(strategy.label)}>
+                        {chartText.apply}
                       </button>
                     </td>
                   </tr>
@@ -186,7 +187,7 @@ function WhatElse({ spec }: { spec: string }) {
           {found.length > shown.length && (
             <p>
               <button type="button" class="plain" onClick={() => (all.value = true)}>
-                {found.length - shown.length} more
+                {text.more(found.length - shown.length)}
               </button>
             </p>
           )}
@@ -205,11 +206,11 @@ function LeftOut({ search }: { search: Search }) {
   if (search.leftOut.length === 0) return null;
   return (
     <details class="more">
-      <summary>What was left out, and why</summary>
+      <summary>{text.leftOut}</summary>
       <ul class="notes">
         {search.leftOut.map(({ why, count: times, example }) => (
           <li key={why}>
-            {why} <span class="quiet">{`${count(times)}, such as ${example}`}</span>
+            {why} <span class="quiet">{text.example(count(times), example)}</span>
           </li>
         ))}
       </ul>
@@ -231,9 +232,9 @@ function Scatter({ search }: { search: Search }) {
   return (
     <>
       <div ref={frame} class="curve">
-        <svg ref={svg} width={width} height={HEIGHT} viewBox={`0 0 ${width || 1} ${HEIGHT}`} role="img" aria-label="Tokens a second against memory on each GPU; the table below has the numbers">
+        <svg ref={svg} width={width} height={HEIGHT} viewBox={`0 0 ${width || 1} ${HEIGHT}`} role="img" aria-label={text.scatter}>
           <text class="tick-name" x={0} y={9}>
-            tokens/s
+            {text.speed}
           </text>
           {scaleLinear([0, (most * 1.04) / GIB], [0, 1])
             .ticks(6)
@@ -243,7 +244,7 @@ function Scatter({ search }: { search: Search }) {
               </text>
             ))}
           <text class="tick-name" x={width} y={HEIGHT} text-anchor="end">
-            GiB on each GPU
+            {text.memory}
           </text>
           {capacity !== null && <line class="capacity" x1={x(capacity)} x2={x(capacity)} y1={12} y2={HEIGHT - 28} />}
           {found.map(({ strategy, summary }) => (

@@ -4,6 +4,7 @@ import { assumed, methodName, methods, whyNot, type Method } from '../choice/met
 import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
 import { busy, changeSettings, choice, results, selected, speedOf, type Result } from '../store';
 import { gpuName } from '../gpus';
+import { bars as text, outcomes } from '../text/page';
 import { categories, categoryOf } from './categories';
 import { count, exactBytes, GIB, gib, seconds } from './format';
 import { Textures } from './Textures';
@@ -49,11 +50,11 @@ export function Bars() {
     return () => observer.disconnect();
   }, []);
   return (
-    <section class="bars" aria-label="Memory on each GPU, by method">
-      <h2>Memory on each GPU at its fullest, GiB</h2>
+    <section class="bars" aria-label={text.name}>
+      <h2>{text.title}</h2>
       <Textures />
       <CapacityLabel />
-      <div ref={chart} role="group" aria-label="Methods">
+      <div ref={chart} role="group" aria-label={text.methods}>
         {shown.value.map((method) => (
           <Bar key={method} method={method} />
         ))}
@@ -134,7 +135,7 @@ function Absent() {
   return (
     <details class="absent more">
       <summary>
-        {left} more {left === 1 ? 'method' : 'methods'} without an estimate, and why
+        {text.more(left)}
       </summary>
       <dl>
         {[...reasons].map(([reason, names]) => (
@@ -150,29 +151,21 @@ function Absent() {
 
 function absent({ answer }: Result): string {
   if (answer?.kind === 'problems') return answer.problems.map(({ message }) => sentence(message)).join(' ');
-  if (answer?.kind === 'crashed') return `No estimate: the calculator broke off (${answer.message}).`;
-  return 'Not estimated yet.';
+  if (answer?.kind === 'crashed') return text.broke(answer.message);
+  return text.notYet;
 }
 
 function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;
 }
 
-const outcomes = {
-  fits: 'fits',
-  fits_barely: 'fits, barely',
-  fits_after_retry: 'fits after a retry',
-  does_not_fit: 'does not fit',
-  unknown: '',
-} as const;
-
 /** How long a step takes, and how many tokens a second go through all GPUs. */
 function Speed({ method, report }: { method: Method; report: Report }) {
   const { step_time: time } = report;
   if (!time) return null;
   return (
-    <span class="quiet speed" title={`${seconds(time.low_microseconds)} to ${seconds(time.high_microseconds)} a step`}>
-      {seconds(time.microseconds)} a step · {count(Math.round(speedOf(method, report)))} tokens/s
+    <span class="quiet speed" title={text.stepRange(seconds(time.low_microseconds), seconds(time.high_microseconds))}>
+      {text.step(seconds(time.microseconds), count(Math.round(speedOf(method, report))))}
     </span>
   );
 }
@@ -192,7 +185,7 @@ function spoken(method: Method, report: Report): string {
     .slice(0, 4)
     .map(({ category, bytes }) => `${categoryOf(category).name} ${gib(bytes)}`);
   const { verdict } = report;
-  return `${methodName(method, choice.value.settings)}: ${gib(verdict.needed)} GiB, ${outcomes[verdict.status]}. ${parts.join(', ')}. Show details.`;
+  return text.spoken(methodName(method, choice.value.settings), gib(verdict.needed), outcomes[verdict.status], parts.join(', '));
 }
 
 function Segments({ report }: { report: Report }) {
@@ -267,10 +260,10 @@ function CapacityLabel() {
       <svg {...canvas(18)}>
         <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
         <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
-          {`${gpuName(choice.value.settings.gpu)} has ${gib(limit)} GiB`}
+          {text.capacity(gpuName(choice.value.settings.gpu), gib(limit))}
         </text>
       </svg>
-      <span class="spoken">{`The card has ${gib(limit)} GiB.`}</span>
+      <span class="spoken">{text.capacitySpoken(gib(limit))}</span>
     </div>
   );
 }
@@ -303,7 +296,7 @@ function roundNumbers(most: number, about: number): number[] {
 function Legend() {
   const shown = new Set(reports.value.flatMap((report) => decidingRank(report).ledger.map(({ category }) => category)));
   return (
-    <ul class="legend" aria-label="Categories">
+    <ul class="legend" aria-label={text.categories}>
       {categories
         .filter(({ key }) => shown.has(key))
         .map(({ key, name, meaning }) => (

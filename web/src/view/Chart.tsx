@@ -2,6 +2,7 @@ import { useSignal } from '@preact/signals';
 import type { ComponentChildren, RefObject } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Copied, saveImage, saveText, svgText } from './exports';
+import { chart as text } from '../text/views';
 
 /** Width of an element in px, as it changes. */
 export function useWidth<Kind extends HTMLElement>(): [RefObject<Kind | null>, number] {
@@ -28,7 +29,7 @@ export function ChartExports({ name, svg, table }: { name: string; svg: () => SV
   };
   return (
     <p class="exports quiet">
-      Save as{' '}
+      {text.save}{' '}
       <button type="button" class="plain" onClick={() => saveText(`${name}.svg`, picture(), 'image/svg+xml')}>
         SVG
       </button>{' '}
@@ -52,7 +53,7 @@ export function NumbersTable({ rows, caption }: { rows: readonly string[][]; cap
   const [head = [], ...body] = rows;
   return (
     <details class="more">
-      <summary>The numbers as a table</summary>
+      <summary>{text.numbers}</summary>
       <div class="scroll" tabIndex={0} role="region" aria-label={caption}>
         <table>
           <caption class="spoken">{caption}</caption>

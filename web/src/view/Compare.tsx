@@ -3,6 +3,7 @@ import { Fragment } from 'preact';
 import { methodName, type Method } from '../choice/methods';
 import { decidingRank, type Category, type Report } from '../core/answer';
 import { choice } from '../store';
+import { compare as text } from '../text/views';
 import { Swatch } from './Bars';
 import { ChartExports } from './Chart';
 import { changes, differences, type Difference, type Run } from './compareRows';
@@ -19,9 +20,9 @@ export default function Compare({ method, report }: { method: Method; report: Re
     <>
       <p>
         <button type="button" onClick={() => (pinned.value = now)}>
-          {before ? 'Pin this one instead' : 'Pin this answer'}
+          {before ? text.pinAgain : text.pin}
         </button>{' '}
-        {!before && <span class="quiet">Then change anything, or open another bar, and see the difference here.</span>}
+        {!before && <span class="quiet">{text.how}</span>}
       </p>
       {before && <Differences before={before} after={now} />}
     </>
@@ -36,27 +37,27 @@ function Differences({ before, after }: { before: Run; after: Run }) {
   return (
     <>
       {changed.length === 0 ? (
-        <p>Nothing was changed since this answer was pinned.</p>
+        <p>{text.same}</p>
       ) : (
-        <ul class="changes" aria-label="What changed">
+        <ul class="changes" aria-label={text.changes}>
           {changed.map((text) => (
             <li key={text}>{text}</li>
           ))}
         </ul>
       )}
-      <div class="scroll" tabIndex={0} role="region" aria-label="The two answers, row by row">
+      <div class="scroll" tabIndex={0} role="region" aria-label={text.table}>
         <table class="compare">
           <thead>
             <tr>
               <th scope="col">GiB</th>
               <th scope="col" class="number">
-                pinned: {before.name}
+                {text.pinned(before.name)}
               </th>
               <th scope="col" class="number">
-                now: {after.name}
+                {text.now(after.name)}
               </th>
               <th scope="col" class="number">
-                difference
+                {text.difference}
               </th>
             </tr>
           </thead>
@@ -67,7 +68,7 @@ function Differences({ before, after }: { before: Run; after: Run }) {
           </tbody>
           <tfoot>
             <tr>
-              <th scope="row">Total</th>
+              <th scope="row">{text.total}</th>
               <Numbers before={one} after={other} />
             </tr>
           </tfoot>

@@ -4,12 +4,13 @@ import { DESCRIBED, field, settingText, unmet, withSetting, type FieldKey, type 
 import { gpus } from '../gpus';
 import { changeSettings, choice } from '../store';
 import { names, needs } from '../text/names';
+import { inputs } from '../text/page';
 import { problemsAt } from './Problems';
 
 export type ControlKey = FieldKey | 'model';
 
 export function label(key: ControlKey): string {
-  return key === 'model' ? 'Model' : names[key];
+  return key === 'model' ? inputs.model : names[key];
 }
 
 export function controlId(key: ControlKey): string {
@@ -39,7 +40,6 @@ function reveal(key: ControlKey): boolean {
 /** The words behind the “?”, which come with the first one that is opened. */
 const helpTexts = signal<Record<FieldKey, string> | undefined>(undefined);
 export const loadHelp = () => void import('../text/help').then(({ help }) => (helpTexts.value = help));
-const MODEL_HELP = 'A model that comes with this page. For any other, paste its config.json below.';
 
 interface ControlProps {
   of: ControlKey;
@@ -61,7 +61,7 @@ export function Control({ of, fault, children }: ControlProps) {
           class="help"
           aria-expanded={open.value}
           aria-controls={`${controlId(of)}-help`}
-          aria-label={`About ${label(of)}`}
+          aria-label={inputs.about(label(of))}
           onClick={() => {
             loadHelp();
             open.value = !open.value;
@@ -72,7 +72,7 @@ export function Control({ of, fault, children }: ControlProps) {
       </div>
       {children}
       <p class="quiet" id={`${controlId(of)}-help`} hidden={!open.value}>
-        {open.value && (of === 'model' ? MODEL_HELP : helpTexts.value?.[of])}
+        {open.value && (of === 'model' ? inputs.modelHelp : helpTexts.value?.[of])}
       </p>
       {idle && <p class="quiet">{needs[idle]}</p>}
       <div id={`${controlId(of)}-fault`}>
@@ -98,7 +98,7 @@ export function TextControl({ of, empty }: { of: FieldKey; empty?: string | unde
   const draft = useSignal<string | null>(null);
   const { settings } = choice.value;
   const text = shown(settings, of);
-  const fault = draft.value === null ? undefined : `“${draft.value}” is not ${field(of).expected}. The answer still uses ${text || 'none'}.`;
+  const fault = draft.value === null ? undefined : inputs.unread(draft.value, field(of).expected, text);
   const type = (typed: string) => {
     const changed = withSetting(settings, of, typed.trim() === '' && empty ? empty : typed.trim());
     draft.value = changed ? null : typed;
@@ -154,8 +154,8 @@ export function SelectControl({ of }: { of: FieldKey }) {
 }
 
 function GpuControl() {
-  const named = gpus.map(({ id, name, unsupported }) => ({ value: id, name: unsupported ? `${name} (not yet)` : name, disabled: unsupported }));
-  return <OptionsControl of="gpu" options={[...named, { value: DESCRIBED, name: 'another one, described under Cluster' }]} />;
+  const named = gpus.map(({ id, name, unsupported }) => ({ value: id, name: unsupported ? inputs.notYet(name) : name, disabled: unsupported }));
+  return <OptionsControl of="gpu" options={[...named, { value: DESCRIBED, name: inputs.described }]} />;
 }
 
 function OptionsControl({ of, options }: { of: FieldKey; options: readonly Option[] }) {
@@ -188,7 +188,7 @@ export function Select({ id, options, value, invalid, onChange }: SelectProps) {
   const listed = options.some((option) => option.value === value);
   return (
     <select id={id} value={value} aria-invalid={invalid} aria-describedby={`${id}-fault`} onChange={(event) => onChange(event.currentTarget.value)}>
-      {!listed && <option value={value}>{value} (from the link)</option>}
+      {!listed && <option value={value}>{inputs.fromLink(value)}</option>}
       {options.map((option) => (
         <option key={option.value} value={option.value} disabled={option.disabled}>
           {option.name}

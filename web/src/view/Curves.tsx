@@ -6,6 +6,7 @@ import { askEstimate, specFor } from '../aside';
 import { methodName, type Method } from '../choice/methods';
 import { changeSettings, choice, config } from '../store';
 import { names } from '../text/names';
+import { chart as chartText, curves as text } from '../text/views';
 import { ChartExports, NumbersTable, useWidth, Waiting } from './Chart';
 import { firstValues, limitOf, moved, walk, type Axis, type Curve, type CurvePoint } from './curve';
 import { count, exactBytes, GIB, gib } from './format';
@@ -65,7 +66,7 @@ export default function Curves({ method }: { method: Method }) {
   return (
     <>
       <fieldset class="choice">
-        <legend>{methodName(method, settings)}: memory against</legend>
+        <legend>{text.against(methodName(method, settings))}</legend>
         {axes.map((one) => (
           <label key={one}>
             <input type="radio" name="axis" checked={one === along} onChange={() => (axis.value = one)} /> {names[one].toLowerCase()}
@@ -76,9 +77,9 @@ export default function Curves({ method }: { method: Method }) {
       <div class="curve-state">
         {running ? (
           <>
-            <progress max={running.of} value={running.done} aria-label="Estimates done" /> <Waiting>{`${running.done} of about ${running.of} estimates`}</Waiting>{' '}
+            <progress max={running.of} value={running.done} aria-label={text.done} /> <Waiting>{text.progress(running.done, running.of)}</Waiting>{' '}
             <button type="button" onClick={() => cancel.current?.abort()}>
-              Cancel
+              {chartText.cancel}
             </button>
           </>
         ) : (
@@ -100,19 +101,19 @@ function Outcome({ curve }: { curve: Curve }) {
   const { points, last, least, axis } = curve;
   const name = names[axis].toLowerCase();
   const target = axis === 'gpus' ? least : last;
-  if (points.length === 0) return <p>There is no estimate along this axis.</p>;
-  if (points.some(({ status }) => status === 'unknown')) return <p class="quiet">How much memory this GPU has is not known.</p>;
+  if (points.length === 0) return <p>{text.none}</p>;
+  if (points.some(({ status }) => status === 'unknown')) return <p class="quiet">{text.unknown}</p>;
   if (target === undefined) {
     const fits = points.every((point) => point.fits);
-    return <p>{fits ? `Everything up to ${count(points.at(-1)?.value ?? 0)} fits.` : 'Nothing on this axis fits.'}</p>;
+    return <p>{fits ? text.all(count(points.at(-1)?.value ?? 0)) : text.nothing}</p>;
   }
   const value = points.find((point) => point.value === target);
   return (
     <p>
-      {axis === 'gpus' ? `The fewest GPUs that fit of those tried: ${count(target)}` : `The largest ${name} that fits: ${count(target)}`}, {value && gib(value.needed)} GiB.{' '}
+      {axis === 'gpus' ? text.fewest(count(target)) : text.largest(name, count(target))}, {value && gib(value.needed)} GiB.{' '}
       {choice.value.settings[axis] !== target && (
         <button type="button" onClick={() => changeSettings({ [axis]: target })}>
-          Apply
+          {chartText.apply}
         </button>
       )}
     </p>
@@ -134,7 +135,7 @@ function Drawing({ curve, now }: { curve: Curve; now: number }) {
   return (
     <>
       <div ref={frame} class="curve">
-        <svg ref={svg} width={width} height={HEIGHT} viewBox={`0 0 ${width || 1} ${HEIGHT}`} role="img" aria-label={`Memory on each GPU against ${names[axis].toLowerCase()}, GiB`}>
+        <svg ref={svg} width={width} height={HEIGHT} viewBox={`0 0 ${width || 1} ${HEIGHT}`} role="img" aria-label={text.name(names[axis].toLowerCase())}>
           {scaleLinear([0, (most * 1.06) / GIB], [0, 1])
             .ticks(5)
             .map((tick) => (
@@ -151,7 +152,7 @@ function Drawing({ curve, now }: { curve: Curve; now: number }) {
           {capacity !== null && (
             <g>
               <line class="capacity" x1={LEFT} x2={width - RIGHT} y1={y(capacity)} y2={y(capacity)} />
-              <text class="capacity-name" x={LEFT + 6} y={y(capacity) - 6}>{`capacity ${gib(capacity)}`}</text>
+              <text class="capacity-name" x={LEFT + 6} y={y(capacity) - 6}>{text.capacity(gib(capacity))}</text>
             </g>
           )}
           <path class="curve-line" d={line<CurvePoint>(({ value }) => x(value), ({ needed }) => y(needed))(points) ?? ''} />
@@ -167,16 +168,16 @@ function Drawing({ curve, now }: { curve: Curve; now: number }) {
           ))}
           {marked !== undefined && (
             <text class="curve-mark" x={x(marked)} y={y(points.find(({ value }) => value === marked)?.needed ?? 0) + 20} text-anchor={x(marked) > width - 120 ? 'end' : 'middle'}>
-              {axis === 'gpus' ? `fits from ${count(marked)}` : `fits up to ${count(marked)}`}
+              {axis === 'gpus' ? text.from(count(marked)) : text.upTo(count(marked))}
             </text>
           )}
         </svg>
       </div>
       <NumbersTable
-        caption={`Memory against ${names[axis].toLowerCase()}`}
+        caption={text.table(names[axis].toLowerCase())}
         rows={[
-          [names[axis], 'Needed, GiB', 'Capacity, GiB', 'Fits'],
-          ...points.map((point) => [count(point.value), gib(point.needed), point.capacity === null ? '' : gib(point.capacity), point.fits ? 'yes' : 'no']),
+          [names[axis], ...text.columns],
+          ...points.map((point) => [count(point.value), gib(point.needed), point.capacity === null ? '' : gib(point.capacity), point.fits ? text.yes : text.no]),
         ]}
       />
       <ChartExports

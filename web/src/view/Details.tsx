@@ -2,20 +2,13 @@ import { signal } from '@preact/signals';
 import { methodName } from '../choice/methods';
 import { decidingRank, type Note, type RankReport, type StepTime } from '../core/answer';
 import { best, choice, results, selected } from '../store';
+import { details as text, views } from '../text/page';
 import { focusControl, label } from './Control';
 import { exactBytes, gib, pointName, seconds } from './format';
 import { Lazy } from './Lazy';
 import { Ledger } from './Ledger';
 import { controlOf } from './Problems';
 
-const views = {
-  ledger: 'Ledger at the peak',
-  timeline: 'Timeline',
-  curves: 'Curves',
-  advice: 'Which method',
-  compare: 'Compare',
-  ranks: 'Ranks',
-} as const;
 type View = keyof typeof views;
 
 const view = signal<View>('ledger');
@@ -28,7 +21,7 @@ export function Details() {
   const rank = decidingRank(answer.report);
   return (
     <section class="details" aria-labelledby="details-title">
-      <h2 id="details-title">{methodName(method, choice.value.settings)}, in detail</h2>
+      <h2 id="details-title">{text.title(methodName(method, choice.value.settings))}</h2>
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
       <ThreeNumbers rank={rank} time={answer.report.step_time ?? null} />
       <Moment peak={rank.peak} />
@@ -41,8 +34,8 @@ export function Details() {
         {view.value === 'compare' && <Lazy key="compare" load={() => import('./Compare')} with={{ method, report: answer.report }} height={300} />}
         {view.value === 'ranks' && <Lazy key="ranks" load={() => import('./Ranks')} with={{ method, report: answer.report }} height={300} />}
       </div>
-      <Notes title="Warnings" notes={answer.report.warnings} />
-      <Notes title="Assumptions" notes={answer.report.assumptions} />
+      <Notes title={text.warnings} notes={answer.report.warnings} />
+      <Notes title={text.assumptions} notes={answer.report.assumptions} />
     </section>
   );
 }
@@ -58,7 +51,7 @@ function Tabs() {
   return (
     <div
       role="tablist"
-      aria-label="Views"
+      aria-label={text.views}
       class="tabs"
       onKeyDown={(event) => {
         const rtl = getComputedStyle(event.currentTarget).direction === 'rtl' ? -1 : 1;
@@ -91,20 +84,16 @@ function ThreeNumbers({ rank, time }: { rank: RankReport; time: StepTime | null 
   const { outside, peak_allocated, peak_reserved, device_total } = rank;
   return (
     <dl class="three">
-      <Number name="Allocated" bytes={peak_allocated} meaning="in tensors, at the peak" />
-      <Number name="Reserved" bytes={peak_reserved} meaning="held by PyTorch’s allocator, at most" />
-      <Number
-        name="nvidia-smi shows"
-        bytes={device_total}
-        meaning={`with the context and libraries: ${gib(peak_reserved + outside.low)} to ${gib(peak_reserved + outside.high)}`}
-      />
+      <Number name={text.allocated} bytes={peak_allocated} meaning={text.allocatedMeaning} />
+      <Number name={text.reserved} bytes={peak_reserved} meaning={text.reservedMeaning} />
+      <Number name={text.shown} bytes={device_total} meaning={text.shownMeaning(gib(peak_reserved + outside.low), gib(peak_reserved + outside.high))} />
       {time && (
         <div>
-          <dt>A step takes</dt>
+          <dt>{text.step}</dt>
           <dd>
             <strong>{seconds(time.microseconds)}</strong>{' '}
             <span class="quiet">
-              an estimate between {seconds(time.low_microseconds)} and {seconds(time.high_microseconds)}; {Math.round(time.flops_utilisation / 10)} % of the GPU’s peak
+              {text.stepMeaning(seconds(time.low_microseconds), seconds(time.high_microseconds), Math.round(time.flops_utilisation / 10))}
             </span>
           </dd>
         </div>
@@ -127,10 +116,12 @@ function Number({ name, bytes, meaning }: { name: string; bytes: number; meaning
 function Moment({ peak }: { peak: RankReport['peak'] }) {
   return (
     <p>
-      The peak comes in {lowerFirst(pointName(peak.phase))}
+      {text.peak}
+      {lowerFirst(pointName(peak.phase))}
       {peak.module && (
         <>
-          , at <code>{peak.module}</code>
+          {text.at}
+          <code>{peak.module}</code>
         </>
       )}
       {peak.op && (

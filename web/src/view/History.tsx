@@ -1,5 +1,6 @@
 import { useEffect } from 'preact/hooks';
 import { canRedo, canUndo, leftOff, redo, undo } from '../store';
+import { masthead as text } from '../text/page';
 
 /** Back and forth through what was changed, also by the usual keys wherever no text is typed. */
 export function History() {
@@ -17,12 +18,12 @@ export function History() {
   }, []);
   return (
     <div class="history">
-      {leftOff.value && !canUndo.value && <a href={leftOff.value}>Go on where you left off</a>}
+      {leftOff.value && !canUndo.value && <a href={leftOff.value}>{text.resume}</a>}
       <button type="button" class="plain" disabled={!canUndo.value} onClick={undo}>
-        Undo
+        {text.undo}
       </button>
       <button type="button" class="plain" disabled={!canRedo.value} onClick={redo}>
-        Redo
+        {text.redo}
       </button>
     </div>
   );

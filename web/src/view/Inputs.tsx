@@ -3,6 +3,7 @@ import { modelName } from '../choice/choice';
 import { fieldKeys, fields, type Settings } from '../choice/fields';
 import { best, changeSettings, choice, results } from '../store';
 import { names } from '../text/names';
+import { inputs as text } from '../text/page';
 import { clusterInWords, precisionInWords, precisions, recipeInWords, recipeNames, recipeOf, settingsInWords, type Recipe } from './asked';
 import { allSettingsOpen, Control, controlId, Select, SettingControl } from './Control';
 import { parameterCount } from './format';
@@ -17,15 +18,15 @@ const loadAllSettings = () => import('./AllSettings');
 export function Inputs() {
   const { model, settings } = choice.value;
   return (
-    <form class="inputs" aria-label="What to estimate" onSubmit={(event) => event.preventDefault()}>
-      <Part name="Model" value={[modelName(model), ...modelFacts()].join(' · ')}>
+    <form class="inputs" aria-label={text.name} onSubmit={(event) => event.preventDefault()}>
+      <Part name={text.model} value={[modelName(model), ...modelFacts()].join(' · ')}>
         <div>
           <ModelPicker />
           <ModelFacts />
         </div>
         <PasteConfig />
       </Part>
-      <Part name="Recipe" value={recipeInWords(settings)}>
+      <Part name={text.recipe} value={recipeInWords(settings)}>
         <MethodChoice />
         {settings.method === 'lora' && (
           <div class="pair">
@@ -41,7 +42,7 @@ export function Inputs() {
         </div>
         <SettingControl of="checkpointing" />
       </Part>
-      <Part name="GPUs" value={clusterInWords(settings)}>
+      <Part name={text.gpus} value={clusterInWords(settings)}>
         <SettingControl of="gpu" />
         <div class="pair">
           <SettingControl of="gpus" />
@@ -59,7 +60,7 @@ function AllSettings() {
   return (
     <details class="part all-settings" open={allSettingsOpen.value} onToggle={(event) => (allSettingsOpen.value = event.currentTarget.open)}>
       <summary onPointerEnter={() => void loadAllSettings()}>
-        <h2>All settings</h2>
+        <h2>{text.all}</h2>
         <span class="value">{settingsInWords(settings)}</span>
       </summary>
       {allSettingsOpen.value && (
@@ -67,7 +68,7 @@ function AllSettings() {
           <Lazy load={loadAllSettings} with={{}} height={560} />
           {changed && (
             <button type="button" class="plain" onClick={resetSettings}>
-              Put all of these back to their defaults
+              {text.reset}
             </button>
           )}
         </div>
@@ -102,7 +103,7 @@ function modelFacts(): string[] {
   const answer = best.value && results.value[best.value].answer;
   if (answer?.kind !== 'report') return [];
   const { model, parameters } = answer.report;
-  return [`${parameterCount(parameters.total)} parameters`, `${model.layers} layers`];
+  return [text.parameters(parameterCount(parameters.total)), text.layers(model.layers)];
 }
 
 function ModelFacts() {

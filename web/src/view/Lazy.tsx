@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentType } from 'preact';
 import { useEffect } from 'preact/hooks';
+import { lazy as text } from '../text/page';
 
 interface LazyProps<Props> {
   load: () => Promise<{ default: ComponentType<Props> }>;
@@ -23,9 +24,9 @@ export function Lazy<Props extends object>({ load, with: props, height }: LazyPr
   if (part.value === 'failed') {
     return (
       <p class="quiet">
-        This part of the page could not be loaded.{' '}
+        {text.notLoaded}{' '}
         <button type="button" class="plain" onClick={fetchIt}>
-          Try again
+          {text.again}
         </button>
       </p>
     );

@@ -4,6 +4,7 @@ import { askCore, presentSpec } from '../aside';
 import type { Category, LedgerEntry, RankReport } from '../core/answer';
 import type { TensorRow, Timeline } from '../core/timeline';
 import { selected } from '../store';
+import { ledger as text } from '../text/views';
 import { Swatch } from './Bars';
 import { categories, categoryOf } from './categories';
 import { count, exactBytes, gib } from './format';
@@ -24,10 +25,10 @@ export function Ledger({ rank }: { rank: RankReport }) {
   });
   return (
     <LedgerTree
-      title="Ledger at the peak"
+      title={text.peak}
       ledger={rank.ledger}
       tensors={present(asked)}
-      total={{ name: 'Total, what nvidia-smi shows', bytes: rank.device_total }}
+      total={{ name: text.total, bytes: rank.device_total }}
       onOpen={() => (touched.value = true)}
     />
   );
@@ -61,29 +62,29 @@ export function LedgerTree({ title, ledger, tensors, total, onOpen }: LedgerTree
       <div class="title">
         <h3>{title}</h3>
         <label class="quiet">
-          <input type="checkbox" checked={exact.value} onChange={(event) => (exact.value = event.currentTarget.checked)} /> exact bytes
+          <input type="checkbox" checked={exact.value} onChange={(event) => (exact.value = event.currentTarget.checked)} /> {text.exact}
         </label>
       </div>
       <div class="ledger-tools">
         <input
           type="text"
-          aria-label="Find in the ledger"
-          placeholder="Find a module or an op"
+          aria-label={text.find}
+          placeholder={text.findHint}
           value={find.value}
           onInput={(event) => {
             find.value = event.currentTarget.value;
             onOpen?.();
           }}
         />
-        <select aria-label="Order" value={order.value} onChange={(event) => (order.value = event.currentTarget.value as Order)}>
-          <option value="size">largest first</option>
-          <option value="name">by name</option>
+        <select aria-label={text.order} value={order.value} onChange={(event) => (order.value = event.currentTarget.value as Order)}>
+          <option value="size">{text.bySize}</option>
+          <option value="name">{text.byName}</option>
         </select>
       </div>
       <table class="ledger">
         <thead>
           <tr>
-            <th scope="col">What</th>
+            <th scope="col">{text.what}</th>
             <th scope="col" class="number">
               {exact.value ? 'bytes' : 'GiB'}
             </th>
@@ -159,7 +160,7 @@ function Entry({ entry, tensors, show, find, order, onOpen }: EntryProps) {
         <tr>
           <td>
             <button type="button" class="plain" onClick={() => (all.value = true)}>
-              {folded.length} others
+              {text.others(folded.length)}
             </button>
           </td>
           <td class="number" title={exactBytes(rest)}>
@@ -215,7 +216,7 @@ function LeafRow({ leaf, category, show }: { leaf: Leaf; category: Category; sho
         )}
         <span class="quiet reason">
           {why}
-          {product && tensor && `. ${product} = ${count(tensor.asked)}${tensor.asked === tensor.bytes ? '' : `, in blocks of ${count(tensor.bytes)}`}`}
+          {product && tensor && `. ${product} = ${count(tensor.asked)}${tensor.asked === tensor.bytes ? '' : text.blocks(count(tensor.bytes))}`}
         </span>
       </td>
       <td class="number" title={exactBytes(leaf.bytes)}>

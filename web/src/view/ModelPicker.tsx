@@ -2,6 +2,7 @@ import { useComputed, useSignal } from '@preact/signals';
 import { modelName } from '../choice/choice';
 import { changeModel, choice } from '../store';
 import { loadPresetIndex, presetIndex, search, type Preset } from '../presets';
+import { picker as text } from '../text/page';
 import { Control, controlId } from './Control';
 import { parameterCount } from './format';
 import { problemsAt } from './Problems';
@@ -71,7 +72,7 @@ export function ModelPicker() {
           onKeyDown={press}
           onBlur={() => (query.value = null)}
         />
-        <ul id={LIST} role="listbox" aria-label="Models" hidden={!open || options.length === 0}>
+        <ul id={LIST} role="listbox" aria-label={text.list} hidden={!open || options.length === 0}>
           {open &&
             options.map((preset, index) => (
               <Option key={preset.id} preset={preset} index={index} active={index === active.value} onChoose={() => choose(preset)} />
@@ -100,17 +101,17 @@ function Option({ preset, index, active, onChoose }: { preset: Preset; index: nu
       }}
     >
       <span>{preset.id}</span>
-      <span class="quiet">{preset.unsupported ? `${preset.type}: not yet` : size(preset)}</span>
+      <span class="quiet">{preset.unsupported ? text.notYet(preset.type) : size(preset)}</span>
     </li>
   );
 }
 
 function SearchStatus({ found }: { found: number }) {
   const { state } = presetIndex.value;
-  if (state === 'failed') return <>The list of models could not be loaded. Type again to retry.</>;
-  if (state !== 'ready') return <>Loading the list of models…</>;
-  if (found === 0) return <>No model of this name, family or size. Paste its config.json below.</>;
-  return <>{found > SHOWN ? `${found - SHOWN} more: type to narrow them down.` : `${found} found.`}</>;
+  if (state === 'failed') return <>{text.failed}</>;
+  if (state !== 'ready') return <>{text.loading}</>;
+  if (found === 0) return <>{text.none}</>;
+  return <>{found > SHOWN ? text.more(found - SHOWN) : text.found(found)}</>;
 }
 
 function size({ parameters, type }: Preset): string {

@@ -1,5 +1,6 @@
 import { modelName } from '../choice/choice';
 import { choice } from '../store';
+import { masthead } from '../text/page';
 import { clusterInWords, recipeInWords } from './asked';
 import { Complaints } from './Complaints';
 import { Details } from './Details';
@@ -24,8 +25,8 @@ export function Page() {
   return (
     <>
       <header class="masthead">
-        <h1>LLMem</h1>
-        <p>GPU memory for training a language model, played allocation by allocation</p>
+        <h1>{masthead.name}</h1>
+        <p>{masthead.claim}</p>
         <History />
       </header>
       <div class="columns">

@@ -2,6 +2,7 @@ import { useComputed, useSignal, useSignalEffect } from '@preact/signals';
 import { modelName, type JsonObject } from '../choice/choice';
 import type * as Pasted from '../choice/pasted';
 import { changeModel, choice } from '../store';
+import { paste as words } from '../text/page';
 import { problemsAt } from './Problems';
 
 const ID = 'pasted-config';
@@ -27,9 +28,10 @@ export function PasteConfig() {
 
   return (
     <details class="more" onToggle={load} open={choice.value.model.kind === 'pasted'}>
-      <summary>Paste a config.json</summary>
+      <summary>{words.title}</summary>
       <label class="quiet" for={ID}>
-        Its text, as on the model’s page or from <code>model.config.to_json_string()</code>
+        {words.label}
+        <code>model.config.to_json_string()</code>
       </label>
       <textarea
         id={ID}
@@ -57,7 +59,7 @@ function Faults({ read }: { read: Pasted.PastedConfig }) {
   if (read.faults.length === 0) return null;
   return (
     <>
-      <p class="fault">This text is not a config.json yet; the answer still shows {modelName(choice.value.model)}.</p>
+      <p class="fault">{words.notYet(modelName(choice.value.model))}</p>
       <ul class="faults">
         {read.faults.map((fault) => (
           <FaultLine key={`${fault.line}:${fault.column}`} {...fault} />
@@ -85,7 +87,7 @@ function FaultLine({ line, column, message }: Pasted.Fault) {
   return (
     <li>
       <button type="button" class="plain" onClick={() => goTo(line, column)}>
-        line {line}, column {column}
+        {words.place(line, column)}
       </button>
       : {message}
     </li>
@@ -108,5 +110,5 @@ function pastedBefore(): string {
 function nameOf(config: JsonObject): string {
   const { _name_or_path: path, model_type: type } = config;
   if (typeof path === 'string' && path !== '') return path;
-  return typeof type === 'string' ? `pasted ${type}` : 'pasted model';
+  return typeof type === 'string' ? words.pasted(type) : words.model;
 }

@@ -1,11 +1,12 @@
 import type { Point, RankReport } from '../core/answer';
+import { points as text } from '../text/page';
 import { exactBytes, gib, pointName } from './format';
 
 const columns: readonly { key: Exclude<keyof Point, 'at'>; name: string }[] = [
-  { key: 'allocated', name: 'Allocated' },
-  { key: 'peak_allocated', name: 'Peak allocated' },
-  { key: 'reserved', name: 'Reserved' },
-  { key: 'peak_reserved', name: 'Peak reserved' },
+  { key: 'allocated', name: text.allocated },
+  { key: 'peak_allocated', name: text.peak_allocated },
+  { key: 'reserved', name: text.reserved },
+  { key: 'peak_reserved', name: text.peak_reserved },
 ];
 
 /** The counters of torch.cuda along the first two steps. */
@@ -14,12 +15,12 @@ export function Points({ rank }: { rank: RankReport }) {
   const peak = rank.points.find((point) => point.peak_allocated === rank.peak_allocated);
   return (
     <>
-      <h3>Along the step</h3>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Memory at each point of the step">
+      <h3>{text.title}</h3>
+      <div class="scroll" tabIndex={0} role="region" aria-label={text.region}>
         <table class="points">
           <thead>
             <tr>
-              <th scope="col">After, GiB</th>
+              <th scope="col">{text.after}</th>
               <td class="gauge" />
               {columns.map(({ key, name }) => (
                 <th scope="col" class="number" key={key}>
@@ -49,7 +50,7 @@ export function Points({ rank }: { rank: RankReport }) {
           </tbody>
         </table>
       </div>
-      <p class="quiet">The bar is what stays allocated, its frame what is reserved, the tick the peak since the step began (torch.cuda.max_memory_allocated()).</p>
+      <p class="quiet">{text.how}</p>
     </>
   );
 }

@@ -3,6 +3,7 @@ import { fieldKeys, fields, type FieldKey } from '../choice/fields';
 import { methods, type Method } from '../choice/methods';
 import type { Problem } from '../core/answer';
 import { results } from '../store';
+import { problems as text } from '../text/page';
 import { focusControl, label, type ControlKey } from './Control';
 
 interface Shown extends Problem {
@@ -50,7 +51,7 @@ export function problemsAt(control: ControlKey): Problem[] {
 export function ProblemList() {
   if (common.value.length === 0) return null;
   return (
-    <section class="problems" aria-label="Problems">
+    <section class="problems" aria-label={text.name}>
       <ul>
         {common.value.map((problem) => (
           <li key={problem.at + problem.message}>
@@ -68,7 +69,7 @@ export function Place({ at }: { at: string }) {
   if (at === '') return null;
   if (!control) return <code>{at}</code>;
   return (
-    <button type="button" class="plain" onClick={() => focusControl(control)} aria-label={`Go to the control for ${at}`} title={label(control)}>
+    <button type="button" class="plain" onClick={() => focusControl(control)} aria-label={text.go(at)} title={label(control)}>
       <code>{at}</code>
     </button>
   );

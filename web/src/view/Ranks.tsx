@@ -2,6 +2,7 @@ import { askEstimate, presentSpec } from '../aside';
 import type { Method } from '../choice/methods';
 import { decidingRank, type LedgerEntry, type RankReport, type Report } from '../core/answer';
 import { choice } from '../store';
+import { ranks as text } from '../text/views';
 import { categories, categoryOf } from './categories';
 import { NumbersTable, useWidth, Waiting } from './Chart';
 import { count, exactBytes, gib } from './format';
@@ -19,8 +20,8 @@ export default function Ranks({ method, report }: { method: Method; report: Repo
   return (
     <p>
       {method === 'none'
-        ? 'One GPU does everything: there are no other ranks.'
-        : `All ${count(Math.max(all, ranks.length))} ranks hold and do the same, but for what does not divide evenly: rank ${report.verdict.rank} was played, which holds at least as much as any other.`}
+        ? text.alone
+        : text.same(count(Math.max(all, ranks.length)), report.verdict.rank)}
     </p>
   );
 }
@@ -34,14 +35,14 @@ function Stages({ report }: { report: Report }) {
       const spec = presentSpec('pipeline', stage);
       if (!spec) return undefined;
       const answer = await askEstimate(spec, signal);
-      if (answer.kind !== 'report') throw new Error(`stage ${stage} has no estimate`);
+      if (answer.kind !== 'report') throw new Error(text.noEstimate(stage));
       reports.push({ ...decidingRank(answer.report), ranks: [stage] });
     }
     return reports;
   });
   const reports = present(asked);
   if (asked.state === 'failed') return <p class="fault">{asked.message}</p>;
-  if (!reports) return <Waiting>Playing {stages.length} stages…</Waiting>;
+  if (!reports) return <Waiting>{text.waits(stages.length)}</Waiting>;
   return <StageBars reports={reports} capacity={report.verdict.capacity} />;
 }
 
@@ -54,17 +55,14 @@ function StageBars({ reports, capacity }: { reports: RankReport[]; capacity: num
   const height = reports.length * (BAR + 8) + 4;
   return (
     <>
-      <h3>One stage of the pipeline a line, GiB</h3>
-      <p class="quiet">
-        Stage {worst} needs most and decides: {gib(most)} GiB. A stage holds activations of as many microbatches as are under way in it; the first has the embedding, the last the
-        logits.
-      </p>
+      <h3>{text.title}</h3>
+      <p class="quiet">{text.worst(worst, gib(most))}</p>
       <div ref={frame}>
         <svg class="segments" width={width} height={height} viewBox={`0 0 ${width || 1} ${height}`} aria-hidden="true">
           {reports.map((rank, stage) => (
             <g key={stage} transform={`translate(0,${stage * (BAR + 8)})`}>
               <text class="stage-name" x={0} y={BAR / 2} dominant-baseline="central">
-                Stage {stage}
+                {text.stage(stage)}
               </text>
               {spans(rank.ledger).map(({ category, from, to }) => (
                 <g key={category} class={`cat-${category}`}>
@@ -82,9 +80,9 @@ function StageBars({ reports, capacity }: { reports: RankReport[]; capacity: num
         </svg>
       </div>
       <NumbersTable
-        caption="Memory of each stage, GiB"
+        caption={text.table}
         rows={[
-          ['Stage', 'Allocated', 'Reserved', 'nvidia-smi'],
+          text.columns,
           ...reports.map((rank, stage) => [String(stage), gib(rank.peak_allocated), gib(rank.peak_reserved), gib(rank.device_total)]),
         ]}
       />

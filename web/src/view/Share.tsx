@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { link } from '../store';
+import { share as text } from '../text/page';
 import { Lazy } from './Lazy';
 
 /** The link to this very answer, and the ways to put it into another page. */
@@ -7,13 +8,13 @@ export function Share() {
   const embedding = useSignal(false);
   const more = useSignal(false);
   return (
-    <section class="share" aria-label="Share">
-      <Copy name="Copy link" text={() => new URL(link.value, location.href.replace(/#.*$/, '')).href} />
+    <section class="share" aria-label={text.name}>
+      <Copy name={text.link} copied={() => new URL(link.value, location.href.replace(/#.*$/, '')).href} />
       <button type="button" aria-expanded={embedding.value} onClick={() => (embedding.value = !embedding.value)}>
-        Embed
+        {text.embed}
       </button>
       <button type="button" aria-expanded={more.value} onClick={() => (more.value = !more.value)}>
-        Export
+        {text.export}
       </button>
       {more.value && <Lazy load={() => import('./ShareMore')} with={{}} height={36} />}
       {embedding.value && <Snippets />}
@@ -26,27 +27,27 @@ function Snippets() {
   const element = `<script src="${new URL('llmem-estimate.js', location.href).href}"></script>\n<llmem-estimate link="${attribute(link.value)}"></llmem-estimate>`;
   return (
     <div class="snippets">
-      <Snippet label="A frame, no script needed" text={frame} />
-      <Snippet label="An element that is as tall as it needs to be" text={element} />
+      <Snippet label={text.frame} snippet={frame} />
+      <Snippet label={text.element} snippet={element} />
     </div>
   );
 }
 
-function Snippet({ label, text }: { label: string; text: string }) {
+function Snippet({ label, snippet }: { label: string; snippet: string }) {
   return (
     <label>
-      {label} <Copy name="Copy" text={() => text} />
-      <textarea readOnly rows={3} value={text} spellcheck={false} onFocus={(event) => event.currentTarget.select()} />
+      {label} <Copy name={text.copy} copied={() => snippet} />
+      <textarea readOnly rows={3} value={snippet} spellcheck={false} onFocus={(event) => event.currentTarget.select()} />
     </label>
   );
 }
 
-function Copy({ name, text }: { name: string; text: () => string }) {
+function Copy({ name, copied }: { name: string; copied: () => string }) {
   const said = useSignal('');
   const copy = async () => {
-    said.value = await navigator.clipboard.writeText(text()).then(
-      () => 'Copied.',
-      () => 'The browser did not allow it; copy the address bar instead.',
+    said.value = await navigator.clipboard.writeText(copied()).then(
+      () => text.copied,
+      () => text.refused,
     );
   };
   return (

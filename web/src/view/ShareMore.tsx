@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { specOf } from '../choice/spec';
 import { choice, config, link, selected } from '../store';
+import { chart as chartText, share as text } from '../text/views';
 import { ChartExports } from './Chart';
 import { imageOf } from './exports';
 import { barsPicture } from './picture';
@@ -12,20 +13,20 @@ export default function ShareMore() {
   const does = (work: () => Promise<void>) => () => {
     said.value = '';
     work().then(
-      () => (said.value = 'Copied.'),
-      () => (said.value = 'The browser did not allow it.'),
+      () => (said.value = chartText.copied),
+      () => (said.value = chartText.refused),
     );
   };
   return (
     <div class="share-more">
       <button type="button" onClick={does(() => navigator.clipboard.writeText(markdown(address())))}>
-        Copy as Markdown
+        {text.markdown}
       </button>
       <button type="button" onClick={does(() => navigator.clipboard.writeText(specText()))}>
-        Copy the JSON spec
+        {text.spec}
       </button>
       <button type="button" onClick={does(copyImage)}>
-        Copy as image
+        {text.image}
       </button>
       <ChartExports name="llmem-methods" svg={barsPicture} table={barsTable} />
       <span class="quiet" role="status">

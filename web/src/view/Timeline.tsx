@@ -6,6 +6,7 @@ import { askCore, presentSpec } from '../aside';
 import type { Method } from '../choice/methods';
 import type { Category, RankReport } from '../core/answer';
 import type { Sample, Timeline as Data } from '../core/timeline';
+import { ledger as ledgerText, timeline as text } from '../text/views';
 import { Swatch } from './Bars';
 import { categories, categoryOf } from './categories';
 import { ChartExports, useWidth, Waiting } from './Chart';
@@ -36,14 +37,14 @@ export default function Timeline({ rank, method }: { rank: RankReport; method: M
     return askCore<Data>('timeline', [spec, { ...window.value, samples: SAMPLES }], signal);
   });
   const data = present(asked);
-  if (asked.state === 'failed') return <p class="fault">There is no timeline: {asked.message}</p>;
+  if (asked.state === 'failed') return <p class="fault">{text.failed(asked.message)}</p>;
   return (
     <>
       {data && data.samples.length > 0 ? (
         <Drawing data={data} spec={spec} onZoom={(to) => (window.value = to)} zoomed={window.value !== undefined} />
       ) : (
         <div class="timeline-waits">
-          <Waiting>Playing the step once more, with its shapes…</Waiting>
+          <Waiting>{text.waits}</Waiting>
         </div>
       )}
       <Points rank={rank} />
@@ -102,13 +103,13 @@ function Drawing({ data, spec, onZoom, zoomed }: { data: Data; spec: string; onZ
       <div class="timeline-tools">
         <Phases data={data} onZoom={onZoom} />
         <button type="button" class="plain" onClick={() => (cursor.value = undefined)}>
-          Go to the peak
+          {text.toPeak}
         </button>
-        <button type="button" class="plain" onClick={() => zoomBy(0.5, at)} aria-label="Zoom in">
-          Closer
+        <button type="button" class="plain" onClick={() => zoomBy(0.5, at)} aria-label={text.zoomIn}>
+          {text.closer}
         </button>
         <button type="button" class="plain" disabled={!zoomed} onClick={() => onZoom(undefined)}>
-          Whole run
+          {text.wholeRun}
         </button>
       </div>
       <div
@@ -116,7 +117,7 @@ function Drawing({ data, spec, onZoom, zoomed }: { data: Data; spec: string; onZ
         class="timeline"
         role="slider"
         tabIndex={0}
-        aria-label="Timeline: an instant of the step"
+        aria-label={text.name}
         aria-valuemin={data.from}
         aria-valuemax={data.to - 1}
         aria-valuenow={sample?.event ?? data.from}
@@ -170,7 +171,7 @@ function Drawing({ data, spec, onZoom, zoomed }: { data: Data; spec: string; onZ
             <g class="peak-mark">
               <circle cx={x(data.peak.event)} cy={y(data.peak.allocated)} r={4} />
               <text x={x(data.peak.event)} y={y(data.peak.allocated) - 8} text-anchor={x(data.peak.event) > width - 130 ? 'end' : 'middle'}>
-                {`peak ${gib(data.peak.allocated)}`}
+                {text.peak(gib(data.peak.allocated))}
               </text>
             </g>
           )}
@@ -180,7 +181,7 @@ function Drawing({ data, spec, onZoom, zoomed }: { data: Data; spec: string; onZ
       </div>
       {sample && <Readout sample={sample} data={data} onLedger={() => (ledgerAt.value = ledgerAt.value === sample.event ? undefined : sample.event)} open={ledgerAt.value === sample.event} />}
       {ledgerAt.value !== undefined && <LedgerThen spec={spec} event={ledgerAt.value} />}
-      <ul class="legend" aria-label="Categories in the timeline">
+      <ul class="legend" aria-label={text.legend}>
         {drawn(data).map((key) => (
           <li key={key}>
             <Swatch category={key} /> {categoryOf(key).name}
@@ -190,12 +191,11 @@ function Drawing({ data, spec, onZoom, zoomed }: { data: Data; spec: string; onZ
           <svg class="swatch" width={16} height={12} aria-hidden="true">
             <line class="reserved-line" x1={0} x2={16} y1={6} y2={6} />
           </svg>{' '}
-          Reserved
+          {text.reserved}
         </li>
       </ul>
       <p class="quiet">
-        From left to right in the order of {count(data.events)} allocations and frees, not of time; each column is the fullest instant of its events. Arrow keys go from
-        instant to instant; drag, + and − zoom, as does the wheel with Shift or Ctrl.
+        {text.how(count(data.events))}
       </p>
       <ChartExports name="llmem-timeline" svg={() => svg.current} table={() => table(data)} />
     </>
@@ -259,13 +259,13 @@ function PhaseMarks({ data, x, right }: { data: Data; x: Scale; right: number })
         .map(({ name, from, to }, index) => {
           const left = x(Math.max(from, data.from));
           const room = Math.min(right, x(Math.min(to, data.to))) - left;
-          const text = pointName(name).replace(/^Step (\d+), /, index === 0 || name.endsWith('forward0') ? '$1: ' : '');
+          const short = pointName(name).replace(/^Step (\d+), /, index === 0 || name.endsWith('forward0') ? '$1: ' : '');
           return (
             <g key={`${name} ${from}`} class="phase">
               <line x1={left} x2={left} y1={TOP} y2={HEIGHT - BOTTOM + 6} />
-              {text.length * LETTER < room && (
+              {short.length * LETTER < room && (
                 <text x={left + 4} y={HEIGHT - BOTTOM + 16}>
-                  {text}
+                  {short}
                 </text>
               )}
             </g>
@@ -285,18 +285,18 @@ function Phases({ data, onZoom }: { data: Data; onZoom: (to: Window | undefined)
   };
   return (
     <label>
-      Show{' '}
+      {text.show}{' '}
       <select
         onChange={(event) => {
           const { value } = event.currentTarget;
           onZoom(value === '' ? undefined : within(value));
         }}
       >
-        <option value="">the whole run</option>
-        <option value="loaded">loading</option>
+        <option value="">{text.whole}</option>
+        <option value="loaded">{text.loading}</option>
         {steps.map((step) => (
           <option key={step} value={`step${step}.`}>
-            {`step ${step}`}
+            {text.step(step)}
           </option>
         ))}
         {list
@@ -316,13 +316,17 @@ function phaseAt(data: Data, event: number): string {
 }
 
 function spoken(sample: Sample, data: Data): string {
-  return `${pointName(phaseAt(data, sample.event))}, event ${count(sample.event)}: ${gib(sample.allocated)} GiB allocated, ${gib(sample.reserved)} reserved. ${happened(sample)}`;
+  const { allocated, reserved } = sample;
+  const then = `${pointName(phaseAt(data, sample.event))}, ${text.event(count(sample.event))}`;
+  return `${then}: ${text.allocated(gib(allocated))}, ${text.reservedThen(gib(reserved))}. ${happened(sample)}`;
 }
 
 function happened({ do: what, bytes, module, op, shape, dtype, until }: Sample): string {
   const tensor = shape.length > 0 ? `[${shape.join(', ')}] ${dtype}, ` : '';
-  const life = what === 'free' ? '' : until === null ? '; stays to the end' : `; lives until event ${count(until)}`;
-  return `${what === 'free' ? 'Frees' : 'Allocates'} ${op || 'a tensor'}${module ? ` of ${module}` : ''}: ${tensor}${size(bytes)}${life}.`;
+  const made = op || text.aTensor;
+  const name = module ? text.of(made, module) : made;
+  if (what === 'free') return text.frees(name, tensor + size(bytes));
+  return text.allocates(name, tensor + size(bytes), until === null ? text.stays : text.lives(count(until)));
 }
 
 function size(bytes: number): string {
@@ -333,10 +337,10 @@ function Readout({ sample, data, onLedger, open }: { sample: Sample; data: Data;
   return (
     <div class="readout">
       <p>
-        <strong>{pointName(phaseAt(data, sample.event))}</strong>, event {count(sample.event)}: <span title={exactBytes(sample.allocated)}>{gib(sample.allocated)} GiB allocated</span>,{' '}
-        <span title={exactBytes(sample.reserved)}>{gib(sample.reserved)} reserved</span>.{' '}
+        <strong>{pointName(phaseAt(data, sample.event))}</strong>, {text.event(count(sample.event))}: <span title={exactBytes(sample.allocated)}>{text.allocated(gib(sample.allocated))}</span>,{' '}
+        <span title={exactBytes(sample.reserved)}>{text.reservedThen(gib(sample.reserved))}</span>.{' '}
         <button type="button" class="plain" aria-expanded={open} onClick={onLedger}>
-          Ledger at this instant
+          {text.ledger}
         </button>
       </p>
       <p class="quiet">{happened(sample)}</p>
@@ -347,10 +351,10 @@ function Readout({ sample, data, onLedger, open }: { sample: Sample; data: Data;
 function LedgerThen({ spec, event }: { spec: string; event: number }) {
   const asked = useAsked(`${event} ${spec}`, (signal) => tensorsAt(spec, event, signal));
   const tensors = present(asked);
-  if (!tensors) return <Waiting>Looking at event {count(event)}…</Waiting>;
+  if (!tensors) return <Waiting>{text.looking(count(event))}</Waiting>;
   const ledger = entriesOf(tensors);
   const bytes = ledger.reduce((sum, entry) => sum + entry.bytes, 0);
-  return <LedgerTree title={`Ledger after event ${count(event)}`} ledger={ledger} tensors={tensors} total={{ name: 'Total allocated', bytes }} />;
+  return <LedgerTree title={ledgerText.at(count(event))} ledger={ledger} tensors={tensors} total={{ name: ledgerText.totalAllocated, bytes }} />;
 }
 
 function indexAt(samples: readonly Sample[], event: number): number {

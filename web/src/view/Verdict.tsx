@@ -1,5 +1,6 @@
 import { methods } from '../choice/methods';
 import { best, busy, config, estimateAll, results } from '../store';
+import { verdict as text } from '../text/page';
 
 /** The answer in one sentence. */
 export function Verdict() {
@@ -26,10 +27,10 @@ function Sentence() {
       </>
     );
   }
-  if (busy.value || config.value.state === 'loading') return <p class="waiting">Playing the step…</p>;
+  if (busy.value || config.value.state === 'loading') return <p class="waiting">{text.waits}</p>;
   const crashed = methods.map((one) => results.value[one].answer).find((one) => one?.kind === 'crashed');
   if (crashed?.kind === 'crashed') return <Crash message={crashed.message} />;
-  return <p class="status-does_not_fit">There is no estimate for this: see what is wrong below.</p>;
+  return <p class="status-does_not_fit">{text.none}</p>;
 }
 
 function Others() {
@@ -41,23 +42,17 @@ function Others() {
   const timed = named?.kind === 'report' && (named.report.step_time ?? null) !== null;
   const fitting = statuses.filter((status) => status.startsWith('fits')).length;
   if (statuses.length < 2 || statuses.includes('unknown')) return null;
-  return (
-    <p class="quiet">
-      {fitting} of {statuses.length} methods {fitting === 1 ? 'fits' : 'fit'}
-      {fitting > 1 && (timed ? '; the fastest is named' : '; the one with the most memory to spare is named')}
-      {fitting === 0 && '; the one that comes closest is named'}.
-    </p>
-  );
+  return <p class="quiet">{text.others(fitting, statuses.length, timed)}</p>;
 }
 
 function Crash({ message }: { message: string }) {
   return (
     <>
-      <p class="status-does_not_fit">The estimate broke off. This is a defect of the calculator, not of your settings.</p>
+      <p class="status-does_not_fit">{text.broke}</p>
       <p class="quiet">
         <code>{message}</code>{' '}
         <button type="button" onClick={estimateAll}>
-          Try again
+          {text.again}
         </button>
       </p>
     </>

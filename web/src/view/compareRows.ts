@@ -3,6 +3,7 @@ import { modelName, type Choice } from '../choice/choice';
 import type { Method } from '../choice/methods';
 import { decidingRank, type Report } from '../core/answer';
 import { names } from '../text/names';
+import { compare as text } from '../text/views';
 import { categories, categoryOf } from './categories';
 
 // Two runs, row by row.
@@ -44,8 +45,8 @@ export function differences(before: Report, after: Report): Difference[] {
 
 /** What was asked differently, in words. */
 export function changes(before: Run, after: Run): string[] {
-  const model = modelName(before.choice.model) === modelName(after.choice.model) ? [] : [`Model: ${modelName(before.choice.model)} → ${modelName(after.choice.model)}`];
-  const method = before.name === after.name ? [] : [`Method: ${before.name} → ${after.name}`];
+  const model = modelName(before.choice.model) === modelName(after.choice.model) ? [] : [text.model(modelName(before.choice.model), modelName(after.choice.model))];
+  const method = before.name === after.name ? [] : [text.method(before.name, after.name)];
   return [...model, ...method, ...settingChanges(before.choice.settings, after.choice.settings)];
 }
 

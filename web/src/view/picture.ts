@@ -2,9 +2,10 @@ import { scaleLinear } from 'd3-scale';
 import { decidingRank } from '../core/answer';
 import { best, choice, results } from '../store';
 import { gpuName } from '../gpus';
+import { outcomes } from '../text/page';
 import { categories } from './categories';
 import { GIB, gib } from './format';
-import { answered, askedInWords, outcomes } from './words';
+import { answered, askedInWords } from './words';
 
 // The bars as a drawing that stands alone: its title, its verdict, its legend, and what it was asked for.
 

@@ -2,6 +2,7 @@ import { modelName } from '../choice/choice';
 import { methodName, methods, type Method } from '../choice/methods';
 import { decidingRank, type Report } from '../core/answer';
 import { best, choice, results } from '../store';
+import { outcomes } from '../text/page';
 import { clusterInWords, recipeInWords } from './asked';
 import { categories } from './categories';
 import { gib } from './format';
@@ -20,14 +21,6 @@ export function answered(): Answered[] {
     return answer?.kind === 'report' ? [{ method, name: methodName(method, choice.value.settings), report: answer.report }] : [];
   });
 }
-
-export const outcomes = {
-  fits: 'fits',
-  fits_barely: 'fits, barely',
-  fits_after_retry: 'fits after a retry',
-  does_not_fit: 'does not fit',
-  unknown: '',
-} as const;
 
 export function askedInWords(): string {
   const { model, settings } = choice.value;
