@@ -236,10 +236,11 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
     }
     case Loss::liger_cross_entropy: {
       logits = scaled(project());
-      loss = liger_causal_lm_loss(logits, labels);
+      if (kept_logits) *kept_logits = logits;
+      loss = liger_causal_lm_loss(logits, labels, options.num_items);
       break;
     }
-    case Loss::liger_fused_linear: loss = liger_linear_loss(hidden, lm_head_.weight, labels); break;
+    case Loss::liger_fused_linear: loss = liger_linear_loss(hidden, lm_head_.weight, labels, options.num_items); break;
     case Loss::chunked: loss = chunked_loss(hidden, lm_head_.weight, labels, options.loss_chunk); break;
     case Loss::trl_tiled: break;  // label_probabilities, and what the objective makes of them
   }

@@ -67,15 +67,17 @@ Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, c
   return add(first, second);
 }
 
-Tensor liger_causal_lm_loss(Tensor logits, Tensor labels) {
+Tensor liger_causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items) {
   logits = to(logits, Dtype::float32);
   const Shifted target = shifted(labels);
-  return liger_cross_entropy(as_rows(logits), target.labels);
+  const Tensor loss = liger_cross_entropy(as_rows(logits), target.labels);
+  return num_items ? div(loss, num_items) : loss;
 }
 
-Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels) {
+Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels, const Tensor& num_items) {
   const Shifted target = shifted(labels);
-  return liger_linear_cross_entropy(as_rows(hidden), head, target.labels);
+  const Tensor loss = liger_linear_cross_entropy(as_rows(hidden), head, target.labels);
+  return num_items ? div(loss, num_items) : loss;
 }
 
 Tensor chunked_loss(Tensor hidden, const Tensor& head, Tensor labels, std::int64_t chunk) {

@@ -11,9 +11,9 @@ Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {}
 // transformers trainer_pt_utils.LabelSmoother
 Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
 // The same with Liger's cross entropy.
-Tensor liger_causal_lm_loss(Tensor logits, Tensor labels);
+Tensor liger_causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {});
 // liger_kernel/transformers/model/loss_utils.py, LigerForCausalLMLoss: the head is part of it.
-Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels);
+Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels, const Tensor& num_items = {});
 // The head and the cross entropy over `chunk` tokens at a time, each checkpointed (torchtune, TRL's chunked_nll).
 Tensor chunked_loss(Tensor hidden, const Tensor& head, Tensor labels, std::int64_t chunk);
 // TRL's head in tiles: log-probabilities of the labels, [B, S - 1], 0 where there is none.

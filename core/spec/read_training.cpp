@@ -230,6 +230,15 @@ void check_flash_attention(ObjectReader& reader, const Training& training) {
                    "flash_attention_2 over padded batches is not supported yet: rows are unpadded by kernels of their own.");
 }
 
+// What a Trainer trains with: the model's own loss, also where Liger has patched it.
+void check_loss_of_loop(ObjectReader& reader, const Training& training) {
+  if (training.loop == Loop::plain || training.loss == Loss::standard) return;
+  const bool of_liger = training.loss == Loss::liger_cross_entropy || training.loss == Loss::liger_fused_linear;
+  if (training.loop == Loop::trainer && of_liger && !training.evaluation) return;
+  reader.problem("loss", "unsupported",
+                 "a loop of Transformers is supported with the standard loss; the trainer also with Liger's, without an evaluation.");
+}
+
 void check_tokens(ObjectReader& reader, const Training& training) {
   const std::int64_t tokens = training.micro_batch * training.sequence;
   if (tokens > kMostTokens) {
@@ -312,8 +321,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   training.label_smoothing = positive(reader, "label_smoothing", 1.0);
   if (training.loop == Loop::plain && training.label_smoothing)
     reader.problem("label_smoothing", "conflict", "the plain loop has none: give loop trainer");
-  if (training.loop != Loop::plain && training.loss != Loss::standard)
-    reader.problem("loss", "unsupported", "a loop of Transformers is supported with the standard loss only.");
+  check_loss_of_loop(reader, training);
   training.weight_decay = positive(reader, "weight_decay", kUnlimited);
   std::int64_t count = 0;
   reader.integer("logging_steps", count, 1, INT64_MAX);

@@ -73,9 +73,10 @@ TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
     const AutocastRegion autocast(device_, training_.autocast);
     outputs.loss = rank_.model->loss(batch.ids, batch.labels, options_, rank_.hooks, &outputs.logits);
   }
-  if (training_.autocast) outputs.logits = to(outputs.logits, Dtype::float32);
+  const bool has_logits = static_cast<bool>(outputs.logits);  // Liger's head keeps none
+  if (has_logits && training_.autocast) outputs.logits = to(outputs.logits, Dtype::float32);
   wrap(outputs.loss);
-  wrap(outputs.logits);
+  if (has_logits) wrap(outputs.logits);
   return outputs;
 }
 

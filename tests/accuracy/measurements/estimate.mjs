@@ -9,16 +9,20 @@ function answers(llmem, specs) {
   if (specs.length === 0) return [];
   const input = specs.map((spec) => JSON.stringify(spec)).join('\n') + '\n';
   const run = spawnSync(llmem, ['estimate'], { input, encoding: 'utf8', maxBuffer: 2 ** 31 });
-  if (run.error) throw run.error;
-  const lines = run.stdout.split('\n').slice(0, specs.length);
-  return specs.map((_, i) => readAnswer(lines[i]));
+  if (run.error?.code === 'ENOENT') throw run.error;
+  const lines = run.stdout.split('\n').slice(0, -1).slice(0, specs.length);
+  const found = lines.map(readAnswer);
+  if (found.length === specs.length) return found;
+  return [...found, noAnswer, ...answers(llmem, specs.slice(found.length + 1))];  // it fell over one of them
 }
+
+const noAnswer = { ok: false, problems: [{ at: '', code: 'crash', message: 'llmem gave no answer' }] };
 
 function readAnswer(line) {
   try {
     return JSON.parse(line);
   } catch {
-    return { ok: false, problems: [{ at: '', code: 'crash', message: 'llmem gave no answer' }] };
+    return noAnswer;
   }
 }
 

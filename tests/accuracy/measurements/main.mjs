@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 
 import { estimate } from './estimate.mjs';
+import { checkFloors } from './floors.mjs';
 import { readPresets } from './models.mjs';
 import { printReport } from './print.mjs';
 import { mapRow } from './row_to_spec.mjs';
@@ -18,15 +19,25 @@ function readRows(file) {
 
 const llmem = process.env.LLMEM ?? `${root}build/native-release/llmem`;
 
+function scoreOf({ row, report, gpuKnown, spec }) {
+  try {
+    return score(row, report, gpuKnown, spec.parallel.rank);
+  } catch (error) {
+    return { report: undefined, refused: `what was measured cannot be read: ${error.message}` };
+  }
+}
+
 function scored(rows) {
   const presets = readPresets(`${root}presets/models/`);
   const entries = rows.map((row) => ({ row, ...mapRow(row, presets) }));
   estimate(llmem, entries.filter(({ spec }) => spec));
   for (const entry of entries) {
-    if (entry.report) Object.assign(entry, score(entry.row, entry.report, entry.gpuKnown, entry.spec.parallel.rank));
+    if (entry.report) Object.assign(entry, scoreOf(entry));
   }
   return entries;
 }
 
-const [file] = process.argv.slice(2);
-printReport(scored(readRows(file)));
+const [file, floors] = process.argv.slice(2);
+const entries = scored(readRows(file));
+if (floors) process.exit(checkFloors(entries, JSON.parse(readFileSync(floors, 'utf8'))) ? 0 : 1);
+printReport(entries);

@@ -138,9 +138,9 @@ function trainingOf(row, framework, method, notes) {
 function loopOf(row, framework, notes) {
   const words = Object.values(row).filter((value) => typeof value === 'string').map(said).join(' ');
   const loop = framework.loop ?? look(tables.loops, words) ?? 'plain';
-  const trl = /trl (\d+)\./.exec(words);
-  if (loop !== 'sft_trainer' || !trl || Number(trl[1]) >= 1) return loop;
-  notes.push(`TRL ${trl[1]}'s SFTTrainer: as HF's Trainer`);
+  const trl = /\btrl (\d+)\./.exec(words);
+  if (loop !== 'sft_trainer' || (trl ? Number(trl[1]) >= 1 : !isOldTransformers(row))) return loop;
+  notes.push('SFTTrainer of TRL before 1: as HF\'s Trainer');
   return 'trainer';
 }
 
@@ -304,6 +304,7 @@ function allocatorOf(row, framework) {
 
 function specOf(row, presets, notes) {
   const framework = frameworkOf(row);
+  if (framework.differs) notes.push(framework.differs);
   const method = read(notes, 'method', tables.methods, said(row.method), { method: 'full' }, 'not stated, full');
   const { training, precision } = trainingOf(row, framework, method, notes);
   const parallel = parallelOf(row, training, precision, notes);

@@ -1,7 +1,8 @@
 // What the words of a row mean, as data. Each table is read from the top: the first row whose pattern is found decides.
 // `assumed`: what was not said and is taken to be so. `instead`: what stands in for something that is not played as it was run.
 
-// Where a row comes from says which program ran: matched against source, path, software and note.
+// Where a row comes from says which program ran: matched against source, path, software and note. `differs`: what that program does
+// that is not played, so that its rows may be off.
 export const frameworks = [
   {
     match: /fms-acceleration/,
@@ -9,14 +10,20 @@ export const frameworks = [
     says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words); bitsandbytes bases are double-quantised (framework_plugin_bnb.py)',
   },
   { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true },
-  { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false },
-  { match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false },
-  { match: /prime-rl/, name: 'prime-rl', clip: 1.0 },
-  { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true },
+  { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'' },
+  {
+    match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false,
+    differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too, and each 4-bit linear of that time keeps its input for backward',
+  },
+  { match: /prime-rl/, name: 'prime-rl', clip: 1.0, differs: 'prime-rl\'s loop holds the logits of a micro-batch until its backward is done' },
+  { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels' },
   { match: /fsdp_qlora/, name: 'fsdp_qlora', upcast: false, prepareKbit: false },
   { match: /megatron|simumax|nemo-rl|primus/i, name: 'Megatron', stack: 'megatron' },
+  { match: /colossalai/i, name: 'ColossalAI', differs: 'ColossalAI\'s ZeRO, played as DeepSpeed\'s' },
+  { match: /automodel/i, name: 'Automodel', differs: 'Automodel\'s recipe' },
   { match: /deepspeed/i, name: 'DeepSpeed' },
-  { match: /qwenlm|llama-?factory|ms-swift|\bswift\b|firefly|liger|transformers|glm-4|minicpm|xtuner|alignment/i, name: 'Transformers', loop: 'trainer' },
+  { match: /qwenlm/i, name: 'Qwen', loop: 'trainer', differs: 'Qwen\'s own modeling code of 2023' },
+  { match: /llama-?factory|ms-swift|\bswift\b|firefly|liger|transformers|glm-4|minicpm|xtuner|alignment/i, name: 'Transformers', loop: 'trainer' },
 ];
 
 // The words in which a row itself says which loop ran.
