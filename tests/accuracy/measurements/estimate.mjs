@@ -38,8 +38,8 @@ const fits = (value, pattern) => pattern === undefined || (pattern instanceof Re
 
 // Puts the first replacement that applies to the problem into the spec; its words, or null if there is none.
 function replace(spec, problem) {
-  for (const { at, from, to, with: others, says } of replacements) {
-    const found = at.test(problem.at) ? place(spec, problem.at) : null;
+  for (const { at, place: instead, from, to, with: others, says } of replacements) {
+    const found = at.test(problem.at) ? place(spec, instead ?? problem.at) : null;
     if (!found || !(found[1] in found[0])) continue;
     const [object, key] = found;
     if (!fits(object[key], from) || object[key] === to) continue;

@@ -183,19 +183,29 @@ function addCheckpointing(row, framework, training, notes) {
 
 function addLoss(row, training, notes) {
   const text = said(row.loss_impl);
-  const { loss, kernels } = read(notes, 'loss', tables.losses, text, { loss: 'standard' }, text ? `"${text}", the standard one` : 'not stated, the standard one');
+  const { loss } = read(notes, 'loss', tables.losses, text, { loss: 'standard' }, text ? `"${text}", the standard one` : 'not stated, the standard one');
   training.loss = loss;
-  if (kernels) training.kernels = { liger: { rms_norm: true, rope: true, swiglu: true } };
+  const { instead, ...liger } = look(tables.kernels, `${said(row.note)} ${text}`) ?? {};
+  if (Object.keys(liger).length > 0) training.kernels = { liger };
+  if (instead) notes.push(instead);
   const chunk = /chunk (\d+)/.exec(text);
   if (loss === 'chunked' && chunk) training.loss_chunk = Number(chunk[1]);
 }
 
-function softwareOf(row, framework) {
+function seriesOf(version, notes) {
+  const [major, minor = 0] = version.split('.').map(Number);
+  const [, , series] = tables.transformersSeries.find(([most, least]) => major < most || (major === most && minor <= least));
+  if (series !== '5' && version !== series && !version.startsWith(`${series}.`)) notes.push(`Transformers ${version}, played as ${series}`);
+  return series;
+}
+
+function softwareOf(row, framework, notes) {
   const software = {};
-  for (const name of ['torch', 'transformers', 'trl', 'peft', 'bitsandbytes']) {
+  for (const name of ['torch', 'transformers', 'trl']) {
     const version = new RegExp(`\\b${name} (\\d+(?:\\.\\d+)*)`).exec(`${said(row.software)} ${said(row.date_or_version)}`);
     if (version) software[name] = version[1];
   }
+  if (software.transformers) software.transformers = seriesOf(software.transformers, notes);
   if (framework.stack) software.stack = framework.stack;
   return software;
 }
@@ -310,7 +320,7 @@ function specOf(row, presets, notes) {
   const parallel = parallelOf(row, training, precision, notes);
   useMixedPrecision(training, parallel, precision);
   const { gpu, known } = gpuOf(row, notes);
-  const spec = { model: modelOf(row, framework, method, presets, notes), training, parallel, cluster: { gpu }, software: softwareOf(row, framework) };
+  const spec = { model: modelOf(row, framework, method, presets, notes), training, parallel, cluster: { gpu }, software: softwareOf(row, framework, notes) };
   const allocator = allocatorOf(row, framework);
   if (allocator) spec.allocator = allocator;
   return { spec, gpuKnown: known };

@@ -120,13 +120,19 @@ export const checkpointings = [
 
 export const losses = [
   [/rl trainer|log-?prob/, { loss: 'trl_tiled', instead: 'the RL trainer\'s fused head played as TRL\'s, tile by tile' }],
-  [/fused rmsnorm|fused-linear-ce \+|all liger kernels/, { loss: 'liger_fused_linear', kernels: true }],
+  [/fused rmsnorm|fused-linear-ce \+|all liger kernels/, { loss: 'liger_fused_linear' }],
   [/liger.*fused.?linear|fused.?linear.*liger|^liger$|flce/, { loss: 'liger_fused_linear' }],
   [/cut.?cross|\bcce\b/, { loss: 'trl_tiled', instead: 'cut cross-entropy played as TRL\'s tiled head, which keeps no logits either' }],
   [/fused lm_head|fused.?linear/, { loss: 'trl_tiled', instead: 'a fused head played as TRL\'s tiled one' }],
   [/fused ce|fused cross|fast_loss|liger_cross/, { loss: 'liger_cross_entropy', instead: 'a fused cross-entropy kernel played as Liger\'s' }],
   [/chunk/, { loss: 'chunked' }],
   [/cross.?entropy|\bce\b|standard|default|masked/, { loss: 'standard' }],
+];
+
+// Fused kernels of the layers, by the words of the note and of the loss.
+export const kernels = [
+  [/fused rmsnorm|all liger kernels/, { rms_norm: true, rope: true, swiglu: true }],
+  [/foak|fast.kernels|unsloth/, { rms_norm: true, rope: true, instead: 'fused norm and rotary kernels played as Liger\'s' }],
 ];
 
 // By the words of `metric`. `steady`: counters were set back before the steps that were measured.
@@ -248,8 +254,13 @@ export const offloads = [
   [/optimizer|adam/, { optimizer: 'cpu' }],
 ];
 
+// Transformers' versions in series that train alike as far as is known: up to this version → what is asked for.
+export const transformersSeries = [[4, 45, '4.45'], [4, 50, '4.48'], [4, 55, '4.51'], [4, 99, '4.56'], [99, 99, '5']];
+
 // Where the core does not play what the row says: what is asked in its place, tried in this order. `at`: the place of the problem.
+// `place`: what is replaced where that is not the place of the problem.
 export const replacements = [
+  { at: /^\/software\/transformers$/, from: '4.45', to: '4.48', says: 'Transformers 4.48 in place of 4.45 or before' },
   { at: /^\/software\/(transformers|torch|trl|peft|accelerate|deepspeed|liger|bitsandbytes)$/, says: 'another version than the one that ran' },
   { at: /^\/software\/stack$/, says: 'Transformers\' model in place of the program\'s own' },
   { at: /^\/training\/attention$/, to: 'sdpa', says: 'SDPA in place of the attention that ran' },
@@ -258,6 +269,7 @@ export const replacements = [
   { at: /^\/training\/base_quantization\/type$/, to: 'nf4', with: { double_quant: true }, says: 'bitsandbytes NF4 with double quantisation in place of another 4-bit base' },
   { at: /^\/training\/compile$/, says: 'not compiled' },
   { at: /^\/training\/checkpointing$/, from: 'full_reentrant', to: 'full', says: 'non-reentrant checkpointing in place of reentrant' },
+  { at: /^\/training\/kernels/, place: '/training/kernels', says: 'the model\'s own norm and rotary kernels' },
   { at: /^\/training\/loss$/, from: 'liger_cross_entropy', to: 'standard', says: 'the standard loss in place of a fused one' },
   { at: /^\/training\/optimizer\/name$/, from: /_(torchao)$/, to: 'adamw_8bit', says: 'bitsandbytes\' 8-bit AdamW in place of torchao\'s' },
   { at: /^\/parallel\/data\/(forward_prefetch|backward_prefetch|limit_all_gathers)$/, says: 'FSDP1\'s usual prefetch' },
