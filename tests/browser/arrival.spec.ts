@@ -61,7 +61,7 @@ test('a change does not wait for answers that it makes useless', async ({ page, 
   await expect(page.locator('.verdict .waiting')).toBeVisible();
   await page.getByLabel('Sequence', { exact: true }).fill('1024');
   await settled(page);
-  await expect(bar(page, 'FSDP2')).toContainText('GiB');
+  await expect(bar(page, 'FSDP2 × 8')).toContainText('GiB');
 });
 
 test('answers to other specs are not taken', async ({ page, site }) => {

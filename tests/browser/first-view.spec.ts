@@ -86,7 +86,7 @@ test('the core is not larger than it may be', async ({}, info) => {
   // The goal of 120 kB was met while the core knew one GPU, DDP and FSDP2; each method it learned since made it larger. Ahead is
   // a split into a first module, which answers most questions, and a full one. Until then the limit only stops what nobody meant.
   const goal = 120_000;
-  const limit = 190_000;
+  const limit = 240_000;
   const sizes = gzipped(readdirSync(join(dist, 'assets')).map((file) => `assets/${file}`).filter((file) => CORE.test(file)));
   const report = `${listed(sizes)}; the goal is ${goal}, the limit ${limit}`;
   await info.attach('sizes', { body: report });

@@ -47,7 +47,9 @@ export { expect };
 export const ARRIVAL = '#v=1&model=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gpus=8';
 
 export const verdict = (page: Page) => page.locator('.verdict p').first();
-export const bar = (page: Page, method: string | RegExp) => page.locator('button.bar').filter({ hasText: method });
+/** The bar of a method: its name, or how that begins. */
+export const bar = (page: Page, method: string) =>
+  page.locator('button.bar').filter({ has: page.locator('strong', { hasText: new RegExp(`^${method}`) }) });
 
 /** Opens the page, or a link to it, and waits for the answer. */
 export async function open(page: Page, site: Site, link = ''): Promise<void> {

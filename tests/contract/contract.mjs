@@ -7,7 +7,7 @@ import { doorFiles, loadWasm, nativeAnswers, root, vectorSpecs, withInlineConfig
 // Bytes of both files, gzipped. The goal of 120 kB was met while the core knew one GPU, DDP and FSDP2; each method it learned
 // since made it larger. Ahead is a split into a first module, which answers most questions, and a full one.
 const doorGoal = 120_000;
-const doorBudget = 195_000;
+const doorBudget = 240_000;
 let passed = 0;
 const failures = [];
 

@@ -146,3 +146,13 @@ it('replaces a worker that failed before it was asked', () => {
   worker(1).answer('A');
   expect(answers).toEqual(['a: A']);
 });
+
+it('gives up on the rest after two crashes in a row, and tries again when asked again', () => {
+  ask('a', 'b', 'c', 'd');
+  worker().crash();
+  worker(1).crash();
+  expect(answers).toEqual(['a: crashed', 'b: crashed', 'c: crashed', 'd: crashed']);
+  ask('a');
+  worker(2).answer('A');
+  expect(answers.at(-1)).toBe('a: A');
+});

@@ -22,6 +22,7 @@ export interface WorkerLike {
 }
 
 const REMEMBERED = 64; // answers
+const MOST_CRASHES = 2;
 const PATIENCE_MS = 1000; // how long an estimate nobody waits for any more may hold up the next
 
 /** Runs estimates in a worker, one at a time. The latest request wins; a worker that crashed is replaced. */
@@ -33,6 +34,7 @@ export class Estimator<Key, Value = Report> {
   #answered: (key: Key, answer: Answer<Value>) => void = () => undefined;
   #remembered = new Map<string, Answer<Value>>();
   #lastId = 0;
+  #crashes = 0; // one after the other
 
   constructor(start: () => WorkerLike) {
     this.#start = start;
@@ -41,6 +43,7 @@ export class Estimator<Key, Value = Report> {
   /** Forgets whatever was asked before; `answered` is called once for each job, in order. */
   request(jobs: Job<Key>[], answered: (key: Key, answer: Answer<Value>) => void): void {
     this.#queue = [...jobs];
+    this.#crashes = 0;
     this.#answered = answered;
     if (this.#running) this.#abandonRunning();
     this.#next();
@@ -100,9 +103,12 @@ export class Estimator<Key, Value = Report> {
     if (!job || job.id !== response.id) return;
     this.#running = null;
     const answer = read<Value>(response);
+    this.#crashes = answer.kind === 'crashed' ? this.#crashes + 1 : 0;
     if (answer.kind === 'crashed') this.#replaceWorker();
     else this.#remember(nameOf(job), answer);
     if (job.wanted) this.#answered(job.key, answer);
+    // What crashes again and again will not answer the rest either.
+    if (this.#crashes >= MOST_CRASHES) for (const rest of this.#queue.splice(0)) this.#answered(rest.key, answer);
     this.#next();
   }
 
