@@ -58,7 +58,7 @@ test('a curve marks the last value that fits, and applies it', async ({ page, si
   await page.getByRole('button', { name: 'Apply' }).click();
   await expect(page.getByLabel('Micro-batch', { exact: true })).toHaveValue(value);
   await settled(page);
-  await expect(bar(page, 'FSDP2')).toContainText('fits');
+  await expect(bar(page, 'FSDP2 ×')).toContainText('fits');
   await page.getByText('The numbers as a table').click();
   await expect(page.getByRole('region', { name: 'Memory against micro-batch' })).toContainText(value);
   await clean(page);
