@@ -19,7 +19,7 @@ function get(spec: Json | undefined, at: string): Json | undefined {
   return value;
 }
 
-const RUNS = Number(process.env.RUNS ?? 200);
+const RUNS = Number(process.env.RUNS ?? 100);
 const SEED = Number(process.env.SEED ?? 20260);
 
 const pick = <T>(...values: T[]) => fc.constantFrom(...values);
