@@ -2,6 +2,7 @@ import { render } from 'preact';
 import './style/page.css';
 import { start } from './store';
 import { Embed } from './view/Embed';
+import { acceptDrops } from './view/fromFile';
 import { Page } from './view/Page';
 
 const OFFLINE_AFTER_MS = 3000; // everything that the first view needs comes first
@@ -12,6 +13,7 @@ const root = document.getElementById('page');
 if (root) {
   render(embedded ? <Embed /> : <Page />, root);
   if (embedded) fitInto(window.parent, root);
+  else acceptDrops();
 }
 // The address of an embed belongs to its host: it is read, never written.
 void start({ address: !embedded });

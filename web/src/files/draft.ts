@@ -5,6 +5,18 @@ import { gpuRemarks, shorten, shown, type Fault, type List, type Table, type Val
 
 export type Kind = 'axolotl' | 'llamafactory' | 'trl' | 'trainer' | 'deepspeed' | 'accelerate' | 'torchtune' | 'torchtitan' | 'megatron';
 
+export const kindNames: Record<Kind, string> = {
+  axolotl: 'axolotl YAML',
+  llamafactory: 'LLaMA-Factory YAML',
+  trl: 'TRL configuration',
+  trainer: 'Transformers’ TrainingArguments',
+  deepspeed: 'DeepSpeed JSON',
+  accelerate: 'accelerate YAML',
+  torchtune: 'torchtune YAML',
+  torchtitan: 'torchtitan TOML',
+  megatron: 'Megatron-LM arguments',
+};
+
 /** understood: it sets something. assumed: not in the file, or not as such. ignored: it does not matter here, or nothing here has it. asked: the file leaves it open. */
 export type Status = 'understood' | 'assumed' | 'ignored' | 'asked';
 

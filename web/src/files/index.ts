@@ -2,7 +2,7 @@ import type { Json, JsonObject } from '../choice/choice';
 import { readAccelerate } from './accelerate';
 import { readAxolotl } from './axolotl';
 import { readDeepspeedFile } from './deepspeed';
-import type { Import, Kind } from './draft';
+import { kindNames, type Import, type Kind } from './draft';
 import { readLlamafactory } from './llamafactory';
 import { readMegatron } from './megatron';
 import type { Known } from './models';
@@ -17,18 +17,6 @@ export type { Import, Kind, Line, Status } from './draft';
 export type { Fault } from './tree';
 
 // Any training configuration → a part of a spec. What kind it is, is read off the text; its name helps only with its language.
-
-export const kindNames: Record<Kind, string> = {
-  axolotl: 'axolotl YAML',
-  llamafactory: 'LLaMA-Factory YAML',
-  trl: 'TRL configuration',
-  trainer: 'Transformers’ TrainingArguments',
-  deepspeed: 'DeepSpeed JSON',
-  accelerate: 'accelerate YAML',
-  torchtune: 'torchtune YAML',
-  torchtitan: 'torchtitan TOML',
-  megatron: 'Megatron-LM arguments',
-};
 
 export type Reading = { ok: true; import: Import } | { ok: false; faults: Fault[] };
 

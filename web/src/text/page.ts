@@ -6,6 +6,7 @@ import type { Status } from '../core/answer';
 export const masthead = {
   name: 'LLMem',
   claim: 'GPU memory for training a language model, played allocation by allocation',
+  fromFile: 'From a file',
   resume: 'Go on where you left off',
   undo: 'Undo',
   redo: 'Redo',
@@ -171,6 +172,7 @@ export const share = {
   link: 'Copy link',
   embed: 'Embed',
   export: 'Export',
+  launch: 'Launch command',
   copy: 'Copy',
   copied: 'Copied.',
   refused: 'The browser did not allow it; copy the address bar instead.',

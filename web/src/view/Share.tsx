@@ -7,6 +7,7 @@ import { Lazy } from './Lazy';
 export function Share() {
   const embedding = useSignal(false);
   const more = useSignal(false);
+  const launch = useSignal(false);
   return (
     <section class="share" aria-label={text.name}>
       <Copy name={text.link} copied={() => new URL(link.value, location.href.replace(/#.*$/, '')).href} />
@@ -16,6 +17,10 @@ export function Share() {
       <button type="button" aria-expanded={more.value} onClick={() => (more.value = !more.value)}>
         {text.export}
       </button>
+      <button type="button" aria-expanded={launch.value} onClick={() => (launch.value = !launch.value)}>
+        {text.launch}
+      </button>
+      {launch.value && <Lazy load={() => import('./ToFile')} with={{}} height={240} />}
       {more.value && <Lazy load={() => import('./ShareMore')} with={{}} height={36} />}
       {embedding.value && <Snippets />}
     </section>
