@@ -4,20 +4,31 @@
 
 #include "report/estimate.h"
 #include "report/timeline.h"
+#include "search/search.h"
 
 // The whole of what the page can call: text in, envelope out.
 namespace {
 
 // No presets here: the page sends a model's config along, so that a new preset is no new engine.
-std::string estimate(const std::string& spec) { return llmem::estimate(spec, llmem::ModelPresets{}); }
+constexpr llmem::ModelPresets none{};
 
-std::string timeline(const std::string& spec, const std::string& question) {
-  return llmem::timeline(spec, question, llmem::ModelPresets{});
-}
+std::string estimate(const std::string& spec) { return llmem::estimate(spec, none); }
+std::string enumerate(const std::string& question) { return llmem::enumerate(question, none); }
+std::string screen(const std::string& question) { return llmem::screen(question, none); }
+std::string rank(const std::string& estimates) { return llmem::rank(estimates); }
+std::string largest(const std::string& question) { return llmem::largest(question, none); }
+std::string advise(const std::string& spec) { return llmem::advise(spec, none); }
+
+std::string timeline(const std::string& spec, const std::string& question) { return llmem::timeline(spec, question, none); }
 
 }  // namespace
 
 EMSCRIPTEN_BINDINGS(llmem) {
   emscripten::function("estimate", &estimate);
   emscripten::function("timeline", &timeline);
+  emscripten::function("enumerate", &enumerate);
+  emscripten::function("screen", &screen);
+  emscripten::function("rank", &rank);
+  emscripten::function("largest", &largest);
+  emscripten::function("advise", &advise);
 }

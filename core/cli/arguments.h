@@ -9,7 +9,7 @@
 // The command line. All in this header, so that the tests, which are built without the program, can call it.
 namespace llmem {
 
-enum class Command { help, version, estimate, explain, events, paper };
+enum class Command { help, version, estimate, explain, events, paper, search, largest, advise };
 
 struct Arguments {
   Command command = Command::help;
@@ -29,6 +29,9 @@ inline constexpr const char* help_text =
         --events N                 also the N allocations and frees before that moment, and a few after it
         --top N                    that many of the largest tensors (12)
     llmem events [FILE]            one spec: every allocation and free, one JSON object a line
+    llmem search [FILE]            one question a line: {"spec", "gpus": 64, "global_batch": 64}: every way to train on so many GPUs, ranked
+    llmem largest [FILE]           one question a line: {"spec", "of": "micro_batch" | "sequence"}: the largest that fits
+    llmem advise [FILE]            one spec a line: what to change so that it fits, or what there is to give back
     llmem paper [FILE]             the LLMem paper's own estimate, one question a line: {"model", "gpus", "sequence", "base_mb", …}
     llmem --help, llmem --version
 
@@ -39,11 +42,16 @@ Exit status: 0 answered, 1 the spec of explain or events has problems or a file 
 
 namespace command_line {
 
+inline constexpr const char* commands = "estimate, explain, events, search, largest, advise or paper";
+
 inline std::optional<Command> command_named(const std::string& word) {
   if (word == "estimate") return Command::estimate;
   if (word == "explain") return Command::explain;
   if (word == "events") return Command::events;
   if (word == "paper") return Command::paper;
+  if (word == "search") return Command::search;
+  if (word == "largest") return Command::largest;
+  if (word == "advise") return Command::advise;
   return std::nullopt;
 }
 
@@ -98,9 +106,9 @@ inline ReadArguments read_arguments(const std::vector<std::string>& words) {
     if (word == "--help" || word == "-h") return {{Command::help, "-", {}, 0, 0}, ""};
     if (word == "--version") return {{Command::version, "-", {}, 0, 0}, ""};
   }
-  if (words.empty()) return {read, "a command is missing: estimate, explain, events or paper"};
+  if (words.empty()) return {read, "a command is missing: " + std::string(command_line::commands)};
   const std::optional<Command> command = command_line::command_named(words[0]);
-  if (!command) return {read, "\"" + words[0] + "\" is not a command: estimate, explain, events or paper"};
+  if (!command) return {read, "\"" + words[0] + "\" is not a command: " + std::string(command_line::commands)};
   read.command = *command;
   bool file_given = false;
   for (std::size_t i = 1; i < words.size(); ++i) {

@@ -10,6 +10,9 @@ namespace llmem {
 
 // Each writes to `out` and returns the exit status; what is wrong with a spec goes to `errors`.
 int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int search_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int largest_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int advise_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int explain(std::string_view spec, const Arguments& arguments, std::FILE* out, std::FILE* errors, const ModelPresets& presets);
 int events(std::string_view spec, std::FILE* out, std::FILE* errors, const ModelPresets& presets);

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "report/paper.h"
+#include "search/search.h"
 
 namespace llmem {
 namespace {
@@ -35,6 +36,9 @@ int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std
 }  // namespace
 
 int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, estimate); }
+int search_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, search); }
+int largest_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, largest); }
+int advise_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, advise); }
 int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, paper); }
 
 }  // namespace llmem

@@ -26,6 +26,9 @@ int run(const llmem::Arguments& arguments, std::FILE* in) {
   const llmem::ModelPresets presets = llmem::embedded_presets();
   if (arguments.command == Command::estimate) return llmem::estimate_lines(in, stdout, presets);
   if (arguments.command == Command::paper) return llmem::paper_lines(in, stdout, presets);
+  if (arguments.command == Command::search) return llmem::search_lines(in, stdout, presets);
+  if (arguments.command == Command::largest) return llmem::largest_lines(in, stdout, presets);
+  if (arguments.command == Command::advise) return llmem::advise_lines(in, stdout, presets);
   const std::optional<std::string> spec = contents(in);
   if (!spec) {
     std::fprintf(stderr, "llmem: %s cannot be read\n", arguments.file.c_str());

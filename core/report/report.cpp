@@ -127,6 +127,7 @@ Result<Report> report_on(const Played& played) {
   if (runs.unlimited.out_of_memory)
     return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
+  if (const std::optional<Machine> machine = machine_of(spec.cluster)) report.step_time = step_time(spec, played.trace, *machine);
   report.verdict = verdict_on(spec, report.ranks.front(), memory);
   report.assumptions = assumptions_of(played, report.ranks.front());
   report.warnings = warnings_of(played, report.ranks.front(), memory);

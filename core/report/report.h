@@ -12,6 +12,7 @@
 #include "report/ledger.h"
 #include "report/outside.h"
 #include "spec/spec.h"
+#include "time/step_time.h"
 #include "trace/trace.h"
 
 // The answer, as core/report/README.md describes it.
@@ -77,6 +78,7 @@ struct Report {
   } parameters;
   Verdict verdict;
   std::vector<RankReport> ranks;
+  std::optional<StepTime> step_time;  // of the rank that was played; none: the GPU's speed is not known
   std::vector<Note> assumptions, warnings;
 };
 

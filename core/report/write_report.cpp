@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "report/json_writer.h"
 #include "report/report.h"
 
@@ -78,6 +80,22 @@ void write(JsonWriter& json, const RankReport& rank) {
   json.end_object();
 }
 
+std::int64_t microseconds(double seconds) { return std::llround(seconds * 1e6); }
+
+// Integers throughout: what native and WebAssembly print is the same to the byte.
+void write(JsonWriter& json, const StepTime& time) {
+  const auto share = [&](double part) { return time.seconds > 0 ? std::llround(1000 * part / time.seconds) : 0; };
+  json.begin_object().member("microseconds", microseconds(time.seconds));
+  json.member("low_microseconds", microseconds(time.seconds * (1 - kTimeUncertainty)));
+  json.member("high_microseconds", microseconds(time.seconds * (1 + kTimeUncertainty)));
+  json.member("tokens_per_second", std::int64_t{std::llround(time.tokens_per_second)});
+  json.member("flops_utilisation", std::int64_t{std::llround(1000 * time.flops_utilisation())});
+  json.key("shares").begin_object().member("compute", std::int64_t{share(time.compute)}).member("memory", std::int64_t{share(time.memory)});
+  json.member("communication", std::int64_t{share(time.communication)}).member("bubble", std::int64_t{share(time.bubble)});
+  json.member("launch", std::int64_t{share(time.launch)}).end_object();
+  json.member("communication_microseconds", microseconds(time.communication_total)).end_object();
+}
+
 template <class T>
 void write_list(JsonWriter& json, std::string_view name, const std::vector<T>& list) {
   json.key(name).begin_array();
@@ -99,6 +117,11 @@ std::string to_json(const Report& report) {
   json.key("verdict");
   write(json, report.verdict);
   write_list(json, "ranks", report.ranks);
+  json.key("step_time");
+  if (report.step_time)
+    write(json, *report.step_time);
+  else
+    json.null();
   write_list(json, "assumptions", report.assumptions);
   write_list(json, "warnings", report.warnings);
   return json.end_object().take();

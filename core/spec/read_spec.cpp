@@ -139,6 +139,8 @@ void read_cluster(const Json* object, std::int64_t world, Cluster& cluster, Prob
   }
   std::int64_t memory = 0;
   if (reader.integer("memory", memory, 1, kMostBytes)) cluster.memory = Bytes{memory};
+  std::int64_t network = 0;
+  if (reader.integer("network_gbps", network, 1, 1 << 20)) cluster.network_gbps = network;
   reader.done();
 }
 
@@ -197,17 +199,27 @@ void check_parallel(const Spec& spec, Problems& problems) {
 
 Reading<Spec> read_spec(std::string_view text, const ModelPresets& presets) {
   Reading<Json> parsed = parse_json(text);
-  Reading<Spec> reading{{}, std::move(parsed.problems), {}};
+  for (const Problem& problem : parsed.problems) {
+    if (problem.code == "syntax") {
+      Reading<Spec> reading{{}, std::move(parsed.problems), {}};
+      reading.value.cluster.gpu = *gpu_named(kDefaultGpu);
+      return reading;
+    }
+  }
+  Reading<Spec> reading = read_parsed_spec(std::move(parsed.value), presets);
+  reading.problems.insert(reading.problems.begin(), parsed.problems.begin(), parsed.problems.end());
+  return reading;
+}
+
+Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
+  Reading<Spec> reading;
   Spec& spec = reading.value;
   Problems& problems = reading.problems;
   spec.cluster.gpu = *gpu_named(kDefaultGpu);
-  for (const Problem& problem : problems) {
-    if (problem.code == "syntax") return reading;
-  }
-  ObjectReader reader(&parsed.value, "", problems);
+  ObjectReader reader(&json, "", problems);
   read_version(reader);
   reader.find("model");
-  read_model(parsed.value, presets, spec.model, problems);
+  read_model(json, presets, spec.model, problems);
   read_training(reader.object("training"), spec.training, problems);
   Parallel parallel;
   read_parallel(reader.object("parallel"), spec.training, parallel, problems);

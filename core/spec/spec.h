@@ -174,7 +174,8 @@ struct Cluster {
   Gpu gpu;
   std::int64_t gpus_per_node = 8;
   std::int64_t nodes = 1;
-  std::optional<Bytes> memory;  // for the allocator; none: what the GPU shows less what lies outside
+  std::optional<Bytes> memory;               // for the allocator; none: what the GPU shows less what lies outside
+  std::optional<std::int64_t> network_gbps;  // Gb/s of each GPU to other nodes; none: as the vendor's own systems
 };
 
 struct AllocatorOptions {

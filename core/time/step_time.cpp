@@ -1,0 +1,262 @@
+#include "time/step_time.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace llmem {
+namespace {
+
+// What of a GPU's peak its kernels reach.
+struct Efficiencies {
+  double product;    // large matrix products
+  double attention;  // flash attention, of the causal half of the products
+  double memory;     // memory-bound kernels
+};
+
+// Products: the best shape's mean of 100 (stas00/ml-engineering, MAMF: A100 SXM 271 of 312 TFLOPS, H100 794 of 989, B200 1745 of 2250), times what
+// training shapes reach of it (kTrainingShapes). Attention: FlashAttention-2 at 8k tokens, A100 180 of 312, H100 328 of 989 (Azure guide).
+// Memory: BabelStream, A100 1.61 to 1.75 of 2.04 TB/s, H100 2.90 to 3.18 of 3.35, GB200 7.35 of 8 (Azure guide).
+Efficiencies efficiencies_of(int compute_capability, const Kernels& kernels) {
+  const int major = compute_capability / 10;
+  if (major == 9) return {0.80, kernels.flash3 ? 0.60 : 0.33, 0.90};
+  if (major == 10) return {0.78, kernels.flash3 ? 0.50 : 0.17, 0.90};
+  return {0.87, 0.55, 0.85};
+}
+constexpr double kTrainingShapes = 0.90;
+constexpr double kFloat8 = 0.71 / 0.80;  // H100: 0.71 of the float8 peak where bfloat16 reaches 0.80 (stas00/ml-engineering)
+
+// A product's time beyond its FLOPs: A100, 1024^3 takes 18 us and 2048^3 77 us where 254 TFLOPS would take 8 and 68 (Azure guide).
+constexpr double kProductStart = 9e-6;
+constexpr double kKernelStart = 2e-6;
+// The host's time to launch one kernel: 5 to 25 us an eager op; backward runs in C++.
+constexpr double kLaunchForward = 9e-6, kLaunchBackward = 6e-6;
+
+// How often the optimizer passes over its parameters' memory, in tensors of their size.
+struct Passes {
+  double reads_and_writes;
+  double kernels;  // a tensor
+};
+Passes passes_of(const OptimizerOptions& optimizer) {
+  const bool fused = optimizer.implementation == OptimizerImplementation::fused;
+  switch (optimizer.name) {
+    // read p, g, m, v; write p, m, v. torch/optim/adam.py, _multi_tensor_adam: decay 2, lerp 3, mul 2, addcmul 3, sqrt 2, div 2, add 2, div 2,
+    // addcdiv 4
+    case OptimizerName::adamw:
+    case OptimizerName::adam:
+    case OptimizerName::nadam:
+    case OptimizerName::radam:
+    case OptimizerName::adamax:
+      return fused ? Passes{7, 1.0 / 30} : Passes{22, optimizer.implementation == OptimizerImplementation::loop ? 9.0 : 0.3};
+    case OptimizerName::sgd: return optimizer.momentum ? Passes{8, 0.1} : Passes{3, 0.05};
+    case OptimizerName::adamw_8bit:
+    case OptimizerName::paged_adamw_8bit:
+    case OptimizerName::lion_8bit:
+    case OptimizerName::paged_lion_8bit:
+    case OptimizerName::ademamix_8bit: return {5, 1};
+    // Newton-Schulz: its products are not counted yet
+    case OptimizerName::muon: return {30, 10};
+    default: return {10, 1};
+  }
+}
+
+bool is_second_micro_batch(std::string_view phase) {
+  constexpr std::string_view name = ".forward1";
+  return phase.size() > name.size() && phase.substr(phase.size() - name.size()) == name;
+}
+
+// The host launches ahead of the compute stream, which runs ahead of nothing; collectives run on streams of their own over shared links.
+class Clocks {
+ public:
+  Clocks(const Spec& spec, const Machine& machine, const Kernels& kernels)
+      : spec_(spec),
+        machine_(machine),
+        kernels_(kernels),
+        efficiencies_(efficiencies_of(spec.cluster.gpu.compute_capability, kernels)),
+        bandwidth_(machine.gpu.memory_gbs * 1e9 * efficiencies_.memory) {}
+
+  void run(const Trace& trace) {
+    std::vector<bool> forward(trace.phases.size());
+    for (std::size_t i = 0; i < trace.phases.size(); ++i) forward[i] = trace.phases[i].find("backward") == std::string::npos;
+    for (std::size_t i = 0; i < trace.work.size(); ++i) {
+      const Work& work = trace.work[i];
+      if (time_.first_micro_batch == 0 && is_second_micro_batch(trace.phases[work.phase])) time_.first_micro_batch = compute_;
+      in_python_ = work.again || forward[work.phase];
+      switch (work.doing) {
+        case Doing::product: product(work); break;
+        case Doing::attention: attention(work); break;
+        case Doing::memory: memory(trace, i); break;
+        case Doing::update: update(work); break;
+        case Doing::communicate: communicate(work); break;
+        case Doing::wait: wait(work.stream); break;
+      }
+    }
+    for (const double end : stream_) advance_to(end, time_.communication);
+  }
+
+  StepTime finish() {
+    time_.seconds = compute_;
+    return time_;
+  }
+  double flops() const { return flops_; }
+  Dtype main_dtype() const { return main_dtype_; }
+
+ private:
+  void product(const Work& work) {
+    const bool low = kernels_.float8 && work.dtype != Dtype::float32 && machine_.gpu.fp8_tflops > 0;
+    const double peak = low ? machine_.gpu.fp8_tflops * kFloat8 : machine_.gpu.tflops(work.dtype);
+    math(work, peak * efficiencies_.product * kTrainingShapes, kProductStart);
+  }
+  void attention(const Work& work) { math(work, machine_.gpu.tflops(work.dtype) * efficiencies_.attention, kProductStart); }
+
+  void math(const Work& work, double tflops, double start) {
+    const auto flops = static_cast<double>(work.flops);
+    const double seconds = std::max(tflops > 0 ? flops / (tflops * 1e12) : 0, static_cast<double>(work.bytes) / bandwidth_) + start;
+    if (!work.again) flops_ += flops;
+    if (flops > largest_) {
+      largest_ = flops;
+      main_dtype_ = work.dtype;
+    }
+    kernel(seconds, 1, time_.compute);
+  }
+
+  // Fused, a chain of kernels between two products reads what the first made and writes what the second takes.
+  void memory(const Trace& trace, std::size_t i) {
+    const Work& work = trace.work[i];
+    auto bytes = work.bytes;
+    int launches = work.kernels;
+    if (kernels_.fused) {
+      std::int64_t outer = 0;
+      if (i > 0) outer += trace.work[i - 1].outer;
+      if (i + 1 < trace.work.size()) outer += trace.work[i + 1].outer;
+      if (outer > 0) bytes = std::min(bytes, outer);
+      launches = std::min(launches, 2);
+    }
+    kernel(static_cast<double>(bytes) / bandwidth_ + launches * kKernelStart, launches, time_.memory);
+  }
+
+  void update(const Work& work) {
+    const Passes passes = passes_of(spec_.training.optimizer);
+    const double kernels = passes.kernels * work.kernels + 1;
+    kernel(passes.reads_and_writes * static_cast<double>(work.bytes) / bandwidth_ + kernels * kKernelStart, static_cast<int>(kernels),
+           time_.memory);
+  }
+
+  void kernel(double seconds, int launches, double& share) {
+    const double begin = std::max(compute_, host_);
+    host_ += launches * (in_python_ ? kLaunchForward : kLaunchBackward);
+    time_.launch += begin - compute_;
+    compute_ = begin + seconds;
+    share += seconds;
+    advance_to(host_, time_.launch);
+  }
+
+  // A gather that was asked for early begins at most one unit ahead: its buffers are given back when the compute stream has passed the
+  // wait before (rate limiter, and the events that FSDP2 records).
+  void communicate(const Work& work) {
+    const Placement placement = placement_of(work.group, work.ranks, spec_);
+    const double seconds = seconds_of(work.collective, work.bytes, placement, machine_.links);
+    host_ += in_python_ ? kLaunchForward : kLaunchBackward;
+    const bool of_weights = work.collective == Collective::all_gather && work.group == Among::shards;
+    double& link = link_[work.group == Among::host ? 2 : (placement.crosses_nodes() ? 1 : 0)];
+    const double begin = std::max({host_, link, stream_[work.stream], of_weights ? gate_[work.stream] : compute_});
+    stream_[work.stream] = link = begin + seconds;
+    time_.communication_total += seconds;
+  }
+
+  void wait(std::uint8_t stream) {
+    gate_[stream] = compute_;
+    advance_to(stream_[stream], time_.communication);
+  }
+
+  void advance_to(double moment, double& share) {
+    if (moment <= compute_) return;
+    share += moment - compute_;
+    compute_ = moment;
+  }
+
+  const Spec& spec_;
+  const Machine& machine_;
+  Kernels kernels_;
+  Efficiencies efficiencies_;
+  double bandwidth_;
+  bool in_python_ = true;
+  double host_ = 0, compute_ = 0;
+  std::array<double, 3> link_{};  // when it is free: within the node, the network, to the host
+  std::array<double, 8> stream_{}, gate_{};
+  double flops_ = 0, largest_ = 0;
+  Dtype main_dtype_ = Dtype::bfloat16;
+  StepTime time_;
+};
+
+// Gb/s a GPU: the vendor's own systems (DGX A100 8 x 200, DGX H100 and B200 8 x 400, DGX B300 8 x 800); cards share one adapter of 100.
+double network_of(const Cluster& cluster, bool nvlink) {
+  if (cluster.network_gbps) return static_cast<double>(*cluster.network_gbps);
+  if (!nvlink) return 100.0 / static_cast<double>(cluster.gpus_per_node);
+  switch (cluster.gpu.compute_capability) {
+    case 70: return 100.0 / 8;
+    case 80: return 200;
+    case 103: return 800;
+    default: return 400;
+  }
+}
+
+}  // namespace
+
+std::optional<Machine> machine_of(const Cluster& cluster) {
+  const std::optional<GpuRates> rates = rates_of(cluster.gpu.id);
+  if (!rates) return std::nullopt;
+  Machine machine{*rates, {}};
+  machine.links.switched = rates->nvlink_gbs > 0;
+  machine.links.within_node = 1e9 * (machine.links.switched ? rates->nvlink_gbs : rates->pcie_gbs);
+  machine.links.network = 1e9 / 8 * network_of(cluster, machine.links.switched);
+  machine.links.host = 1e9 * rates->pcie_gbs;
+  return machine;
+}
+
+// Ranks are numbered with tensor parallelism innermost, then shards, copies, stages.
+Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
+  const std::int64_t shards = spec.data.degree / spec.data.replicate;
+  std::int64_t stride = 1, count = ranks;
+  switch (group) {
+    case Among::tensor: count = ranks == 0 ? spec.tensor.degree : ranks; break;
+    case Among::shards:
+      count = ranks == 0 ? shards : ranks;
+      stride = spec.tensor.degree;
+      break;
+    case Among::copies:
+      stride = spec.tensor.degree * (spec.data.replicate > 1 ? shards : 1);
+      count = ranks == 0 ? spec.data.degree : ranks;
+      break;
+    case Among::pipeline: stride = spec.tensor.degree * spec.data.degree; break;
+    case Among::host: break;
+  }
+  const std::int64_t in_node = std::clamp<std::int64_t>(spec.cluster.gpus_per_node / stride, 1, count);
+  return {count, in_node};
+}
+
+StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels) {
+  Clocks clocks(spec, machine, kernels);
+  clocks.run(trace);
+  StepTime time = clocks.finish();
+  const Training& t = spec.training;
+  std::int64_t microbatches = t.accumulation;
+  if (spec.pipeline.degree > 1) {
+    // 1F1B and GPipe: of m microbatches in p stages, (p - 1) / m of the time is waited; v stages a rank wait a v-th of it (Megatron-LM,
+    // arXiv 2104.04473, section 2.2).
+    microbatches = spec.pipeline.microbatches;
+    const double ratio = static_cast<double>(spec.pipeline.degree - 1) / static_cast<double>(microbatches * spec.pipeline.virtual_stages);
+    time.bubble = ratio * time.seconds;
+    time.seconds += time.bubble;
+  }
+  const auto gpus = static_cast<double>(spec.data.degree * spec.tensor.degree * spec.pipeline.degree);
+  const auto tokens = static_cast<double>(t.micro_batch * microbatches * t.sequence * spec.data.degree);
+  if (time.seconds > 0) {
+    time.tokens_per_second = tokens / time.seconds / gpus;
+    time.tflops = clocks.flops() / time.seconds / 1e12;
+  }
+  time.peak_tflops = machine.gpu.tflops(clocks.main_dtype());
+  return time;
+}
+
+}  // namespace llmem

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "spec/spec.h"
+#include "time/gpu_rates.h"
+#include "time/links.h"
+#include "trace/trace.h"
+
+namespace llmem {
+
+// How the kernels are made, where a spec does not say it: Transformers runs eager PyTorch.
+struct Kernels {
+  bool fused = false;   // chains of memory-bound kernels are one (torch.compile, Megatron with Transformer Engine)
+  bool flash3 = false;  // attention kernels made for Hopper and newer
+  bool float8 = false;  // matrix products in float8
+};
+
+// How far off the time of a step may be, either way: see tests/accuracy/README.md for how it was checked.
+inline constexpr double kTimeUncertainty = 0.25;
+
+// Seconds on one rank, of one optimizer step.
+struct StepTime {
+  double seconds = 0;
+  // What the compute stream does of these: matrix products and attention, memory-bound kernels, waiting for collectives (and copies), for other
+  // stages of the pipeline, for the host to launch.
+  double compute = 0, memory = 0, communication = 0, bubble = 0, launch = 0;
+  double first_micro_batch = 0;    // of `seconds`: the first of several micro-batches; 0: there is one
+  double communication_total = 0;  // of all collectives, hidden behind computation or not
+  double tokens_per_second = 0;    // a GPU
+  double tflops = 0;               // a GPU, of the products and attention without what is computed again
+  double peak_tflops = 0;          // of the GPU, in the dtype of most of its products
+  double flops_utilisation() const { return peak_tflops > 0 ? tflops / peak_tflops : 0; }
+};
+
+// What parts of the machine the work of one rank of the spec runs on. None if the GPU's speed is not known.
+struct Machine {
+  GpuRates gpu;
+  Links links;
+};
+std::optional<Machine> machine_of(const Cluster& cluster);
+
+Placement placement_of(Among group, std::int32_t ranks, const Spec& spec);
+
+StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels = {});
+
+}  // namespace llmem
