@@ -9,7 +9,7 @@
 // The command line. All in this header, so that the tests, which are built without the program, can call it.
 namespace llmem {
 
-enum class Command { help, version, estimate, explain, events, paper, search, largest, advise };
+enum class Command { help, version, estimate, explain, events, paper, search, largest, advise, time };
 
 struct Arguments {
   Command command = Command::help;
@@ -52,6 +52,7 @@ inline std::optional<Command> command_named(const std::string& word) {
   if (word == "search") return Command::search;
   if (word == "largest") return Command::largest;
   if (word == "advise") return Command::advise;
+  if (word == "time") return Command::time;
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "cli/arguments.h"
@@ -12,6 +13,8 @@ namespace llmem {
 int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int search_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int largest_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int time_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+std::string time_of(std::string_view question, const ModelPresets& presets);
 int advise_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int explain(std::string_view spec, const Arguments& arguments, std::FILE* out, std::FILE* errors, const ModelPresets& presets);

@@ -38,6 +38,7 @@ int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std
 int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, estimate); }
 int search_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, search); }
 int largest_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, largest); }
+int time_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, time_of); }
 int advise_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, advise); }
 int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, paper); }
 

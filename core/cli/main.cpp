@@ -28,6 +28,7 @@ int run(const llmem::Arguments& arguments, std::FILE* in) {
   if (arguments.command == Command::paper) return llmem::paper_lines(in, stdout, presets);
   if (arguments.command == Command::search) return llmem::search_lines(in, stdout, presets);
   if (arguments.command == Command::largest) return llmem::largest_lines(in, stdout, presets);
+  if (arguments.command == Command::time) return llmem::time_lines(in, stdout, presets);
   if (arguments.command == Command::advise) return llmem::advise_lines(in, stdout, presets);
   const std::optional<std::string> spec = contents(in);
   if (!spec) {

@@ -46,6 +46,8 @@ Summary played_rank(Spec spec, const Architecture& architecture) {
   Summary summary;
   summary.status = report->verdict.status;
   summary.needed = report->verdict.needed;
+  const RankReport& rank = report->ranks.front();
+  summary.least = rank.peak_allocated + rank.outside.used;
   summary.capacity = report->verdict.capacity;
   const Spec& s = whole.spec;
   summary.gpus = s.data.degree * s.tensor.degree * s.pipeline.degree;
@@ -125,7 +127,11 @@ std::optional<Summary> extrapolated(const Question& question) {
   if (!a || !b || !a->problems.empty() || !b->problems.empty()) return std::nullopt;
   Summary summary = *b;
   summary.exact = false;
-  summary.needed.count = a->needed.count + (b->needed.count - a->needed.count) * (layers - few) / (more - few);
+  const auto along = [&](Bytes at_few, Bytes at_more) {
+    return Bytes{at_few.count + (at_more - at_few).count * (layers - few) / (more - few)};
+  };
+  summary.needed = along(a->needed, b->needed);
+  summary.least = along(a->least, b->least);
   if (summary.capacity) summary.status = summary.needed <= *summary.capacity ? Status::fits : Status::does_not_fit;
   if (summary.seconds) {
     summary.seconds = *a->seconds + (*b->seconds - *a->seconds) * static_cast<double>(layers - few) / static_cast<double>(more - few);
@@ -134,11 +140,11 @@ std::optional<Summary> extrapolated(const Question& question) {
   return summary;
 }
 
-// So near the capacity the extrapolation does not decide.
-bool is_close(const Summary& summary) {
-  if (!summary.capacity) return false;
-  const std::int64_t off = std::abs(summary.needed.count - summary.capacity->count);
-  return off < summary.capacity->count / 20;
+// Fits by what it would reserve, or does not by what it must hold, and by more than the extrapolation may be off.
+bool is_plain(const Summary& summary) {
+  if (!summary.capacity) return true;
+  const std::int64_t capacity = summary.capacity->count;
+  return summary.needed.count < capacity - capacity / 20 || summary.least.count > capacity + capacity / 20;
 }
 
 }  // namespace
@@ -152,7 +158,7 @@ Summary summary_of(const Json& spec, const ModelPresets& presets) {
 Summary screened(const Json& spec, const ModelPresets& presets) {
   Question question = read(spec, presets);
   if (!question.problems.empty()) return failed(std::move(question.problems));
-  if (const std::optional<Summary> quick = extrapolated(question); quick && !is_close(*quick)) return *quick;
+  if (const std::optional<Summary> quick = extrapolated(question); quick && is_plain(*quick)) return *quick;
   return played(std::move(question.spec), question.architecture);
 }
 

@@ -19,6 +19,7 @@ nlohmann::json changed(const nlohmann::json& spec, const nlohmann::json& change)
 struct Summary {
   Status status = Status::unknown;
   Bytes needed;
+  Bytes least;  // the same without what the allocator would give back if it had to
   std::optional<Bytes> capacity;
   std::int64_t gpus = 1;
   std::optional<double> seconds;  // of one optimizer step; none: the GPU's speed is not known
@@ -35,7 +36,7 @@ struct Summary {
 Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets);
 
 // The same from plays with two smaller numbers of layers, of which memory and time are linear functions: a tenth of the work for a deep
-// model. Where layers differ among themselves, and near the capacity, the whole is played.
+// model. Where layers differ among themselves, and where it is not plain that it fits or that it does not, the whole is played.
 Summary screened(const nlohmann::json& spec, const ModelPresets& presets);
 
 }  // namespace llmem

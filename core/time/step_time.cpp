@@ -76,11 +76,14 @@ class Clocks {
         bandwidth_(machine.gpu.memory_gbs * 1e9 * efficiencies_.memory) {}
 
   void run(const Trace& trace) {
-    std::vector<bool> forward(trace.phases.size());
+    std::vector<bool> forward(trace.phases.size()), after_backward(trace.phases.size());
+    for (std::size_t i = 0; i < trace.phases.size(); ++i)
+      after_backward[i] = trace.phases[i].find("clip") != std::string::npos || trace.phases[i].find("optimizer") != std::string::npos;
     for (std::size_t i = 0; i < trace.phases.size(); ++i) forward[i] = trace.phases[i].find("backward") == std::string::npos;
     for (std::size_t i = 0; i < trace.work.size(); ++i) {
       const Work& work = trace.work[i];
       if (time_.first_micro_batch == 0 && is_second_micro_batch(trace.phases[work.phase])) time_.first_micro_batch = compute_;
+      if (backward_end_ < 0 && after_backward[work.phase]) backward_end_ = compute_;
       in_python_ = work.again || forward[work.phase];
       switch (work.doing) {
         case Doing::product: product(work); break;
@@ -96,6 +99,7 @@ class Clocks {
 
   StepTime finish() {
     time_.seconds = compute_;
+    if (backward_end_ >= 0) time_.after_backward = compute_ - backward_end_;
     return time_;
   }
   double flops() const { return flops_; }
@@ -110,8 +114,9 @@ class Clocks {
   void attention(const Work& work) { math(work, machine_.gpu.tflops(work.dtype) * efficiencies_.attention, kProductStart); }
 
   void math(const Work& work, double tflops, double start) {
-    const auto flops = static_cast<double>(work.flops);
-    const double seconds = std::max(tflops > 0 ? flops / (tflops * 1e12) : 0, static_cast<double>(work.bytes) / bandwidth_) + start;
+    const double flops = static_cast<double>(work.flops) / kernels_.tensor * (work.doing == Doing::attention ? kernels_.attention : 1);
+    const double seconds =
+        std::max(tflops > 0 ? flops / (tflops * 1e12) : 0, static_cast<double>(work.bytes) / kernels_.tensor / bandwidth_) + start;
     if (!work.again) flops_ += flops;
     if (flops > largest_) {
       largest_ = flops;
@@ -132,14 +137,14 @@ class Clocks {
       if (outer > 0) bytes = std::min(bytes, outer);
       launches = std::min(launches, 2);
     }
-    kernel(static_cast<double>(bytes) / bandwidth_ + launches * kKernelStart, launches, time_.memory);
+    kernel(static_cast<double>(bytes) / kernels_.tensor / bandwidth_ + launches * kKernelStart, launches, time_.memory);
   }
 
   void update(const Work& work) {
     const Passes passes = passes_of(spec_.training.optimizer);
-    const double kernels = passes.kernels * work.kernels + 1;
-    kernel(passes.reads_and_writes * static_cast<double>(work.bytes) / bandwidth_ + kernels * kKernelStart, static_cast<int>(kernels),
-           time_.memory);
+    const double kernels = passes.kernels * work.kernels / kernels_.update + 1;
+    const double bytes = static_cast<double>(work.bytes) / kernels_.update;
+    kernel(passes.reads_and_writes * bytes / bandwidth_ + kernels * kKernelStart, static_cast<int>(kernels), time_.memory);
   }
 
   void kernel(double seconds, int launches, double& share) {
@@ -184,7 +189,7 @@ class Clocks {
   double host_ = 0, compute_ = 0;
   std::array<double, 3> link_{};  // when it is free: within the node, the network, to the host
   std::array<double, 8> stream_{}, gate_{};
-  double flops_ = 0, largest_ = 0;
+  double flops_ = 0, largest_ = 0, backward_end_ = -1;
   Dtype main_dtype_ = Dtype::bfloat16;
   StepTime time_;
 };

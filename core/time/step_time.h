@@ -15,6 +15,8 @@ struct Kernels {
   bool fused = false;   // chains of memory-bound kernels are one (torch.compile, Megatron with Transformer Engine)
   bool flash3 = false;  // attention kernels made for Hopper and newer
   bool float8 = false;  // matrix products in float8
+  // By how many ranks the work is divided that is played whole: all of it, the attention (divided by less than the tokens say), the update.
+  double tensor = 1, attention = 1, update = 1;
 };
 
 // How far off the time of a step may be, either way: see tests/accuracy/README.md for how it was checked.
@@ -27,6 +29,7 @@ struct StepTime {
   // stages of the pipeline, for the host to launch.
   double compute = 0, memory = 0, communication = 0, bubble = 0, launch = 0;
   double first_micro_batch = 0;    // of `seconds`: the first of several micro-batches; 0: there is one
+  double after_backward = 0;       // of `seconds`: clipping and the optimizer
   double communication_total = 0;  // of all collectives, hidden behind computation or not
   double tokens_per_second = 0;    // a GPU
   double tflops = 0;               // a GPU, of the products and attention without what is computed again
