@@ -87,8 +87,8 @@ Question read(const Json& json, const ModelPresets& presets) {
   Reading<Spec> spec = read_parsed_spec(json, presets);
   question.spec = std::move(spec.value);
   question.problems = std::move(spec.problems);
-  if (question.spec.model.config.is_object()) {
-    Reading<Architecture> reading = read_architecture(question.spec.model.config);
+  if (question.spec.model.config) {
+    Reading<Architecture> reading = read_architecture(*question.spec.model.config);
     question.architecture = std::move(reading.value);
     question.problems.insert(question.problems.end(), reading.problems.begin(), reading.problems.end());
   }
@@ -110,9 +110,12 @@ bool layers_alike(const Architecture& a) {
 }
 
 std::optional<Summary> with_layers(Question question, std::int64_t layers) {
-  Json& config = question.spec.model.config;
-  *layers_of(config) = layers;
+  Json config = *question.spec.model.config;
+  Json* count = layers_of(config);
+  if (!count) return std::nullopt;
+  *count = layers;
   Reading<Architecture> reading = read_architecture(config);
+  question.spec.model.config = std::make_shared<const Json>(std::move(config));
   if (!reading.problems.empty() || reading.value.layers != layers) return std::nullopt;
   return played(std::move(question.spec), reading.value);
 }

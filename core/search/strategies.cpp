@@ -26,7 +26,7 @@ class Enumeration {
   Enumeration(const SearchQuestion& question, const ModelPresets& presets) : question_(question), presets_(presets) {
     Reading<Spec> spec = read_parsed_spec(question.spec, presets);
     spec_ = std::move(spec.value);
-    if (spec_.model.config.is_object()) architecture_ = read_architecture(spec_.model.config).value;
+    if (spec_.model.config) architecture_ = read_architecture(*spec_.model.config).value;
     light_ = question.spec;
   }
 
