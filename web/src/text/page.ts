@@ -18,6 +18,7 @@ export const inputs = {
   recipe: 'Recipe',
   gpus: 'GPUs',
   all: 'All settings',
+  models: 'all models',
   reset: 'Put all of these back to their defaults',
   parameters: (count: string) => `${count} parameters`,
   layers: (count: number) => `${count} layers`,

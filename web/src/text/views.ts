@@ -30,6 +30,7 @@ export const timeline = {
   failed: (why: string) => `There is no timeline: ${why}`,
   name: 'Timeline: an instant of the step',
   show: 'Show',
+  lane: 'Stage of the pipeline',
   whole: 'the whole run',
   loading: 'loading',
   step: (step: string) => `step ${step}`,

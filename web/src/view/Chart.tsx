@@ -20,22 +20,26 @@ export function useWidth<Kind extends HTMLElement>(): [RefObject<Kind | null>, n
   return [element, width.value];
 }
 
-/** What can be done with a chart: its picture, and its numbers. `svg`: the drawing that is on the page, or its text. */
-export function ChartExports({ name, svg, table }: { name: string; svg: () => SVGSVGElement | string | null; table: () => string[][] }) {
+/** What can be done with a chart: its picture, and its numbers. `svg`: the drawing that is on the page, or its text; none: a table alone. */
+export function ChartExports({ name, svg, table }: { name: string; svg?: () => SVGSVGElement | string | null; table: () => string[][] }) {
   const said = useSignal('');
   const picture = () => {
-    const drawn = svg();
+    const drawn = svg?.() ?? null;
     return drawn === null ? '' : typeof drawn === 'string' ? drawn : svgText(drawn);
   };
   return (
     <p class="exports quiet">
       {text.save}{' '}
-      <button type="button" class="plain" onClick={() => saveText(`${name}.svg`, picture(), 'image/svg+xml')}>
-        SVG
-      </button>{' '}
-      <button type="button" class="plain" onClick={() => void saveImage(`${name}.png`, picture())}>
-        PNG
-      </button>{' '}
+      {svg && (
+        <>
+          <button type="button" class="plain" onClick={() => saveText(`${name}.svg`, picture(), 'image/svg+xml')}>
+            SVG
+          </button>{' '}
+          <button type="button" class="plain" onClick={() => void saveImage(`${name}.png`, picture())}>
+            PNG
+          </button>{' '}
+        </>
+      )}
       <button type="button" class="plain" onClick={() => saveText(`${name}.csv`, csv(table()), 'text/csv')}>
         CSV
       </button>

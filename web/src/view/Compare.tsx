@@ -76,7 +76,6 @@ function Differences({ before, after }: { before: Run; after: Run }) {
       </div>
       <ChartExports
         name="llmem-compare"
-        svg={() => null}
         table={() => [['what', 'pinned', 'now', 'difference'], ...rows.flatMap((row) => [row, ...row.rows]).map((row) => [row.name, row.before, row.after, row.after - row.before].map(String))]}
       />
     </>

@@ -107,7 +107,12 @@ function modelFacts(): string[] {
 }
 
 function ModelFacts() {
-  return <p class="quiet">{modelFacts().join(' · ')}</p>;
+  return (
+    <p class="quiet">
+      {modelFacts().map((fact) => `${fact} · `)}
+      <a href="./models/index.html">{text.models}</a>
+    </p>
+  );
 }
 
 function PrecisionControl() {

@@ -7,6 +7,7 @@ import type { Method } from '../choice/methods';
 import type { Category, RankReport } from '../core/answer';
 import type { Sample, Timeline as Data } from '../core/timeline';
 import { ledger as ledgerText, timeline as text } from '../text/views';
+import { choice } from '../store';
 import { Swatch } from './Bars';
 import { categories, categoryOf } from './categories';
 import { ChartExports, useWidth, Waiting } from './Chart';
@@ -30,7 +31,10 @@ interface Window {
 
 /** One run of the step: what is allocated by category, and what is reserved, in the order of the allocations. */
 export default function Timeline({ rank, method }: { rank: RankReport; method: Method }) {
-  const spec = presentSpec(method, method === 'pipeline' ? rank.ranks[0] : undefined) ?? '';
+  const picked = useSignal<number | undefined>(undefined); // a stage of the pipeline; none: the one that decides
+  const staged = method === 'pipeline';
+  const stage = picked.value ?? rank.ranks[0] ?? 0;
+  const spec = presentSpec(method, staged ? stage : undefined) ?? '';
   const window = useSignal<Window | undefined>(undefined); // none: the whole run
   const asked = useAsked(`${JSON.stringify(window.value ?? null)} ${spec}`, async (signal) => {
     if (spec === '') return undefined;
@@ -40,6 +44,7 @@ export default function Timeline({ rank, method }: { rank: RankReport; method: M
   if (asked.state === 'failed') return <p class="fault">{text.failed(asked.message)}</p>;
   return (
     <>
+      {staged && <StageChoice stage={stage} of={choice.value.settings.gpus} onChoose={(to) => (picked.value = to)} />}
       {data && data.samples.length > 0 ? (
         <Drawing data={data} spec={spec} onZoom={(to) => (window.value = to)} zoomed={window.value !== undefined} />
       ) : (
@@ -49,6 +54,23 @@ export default function Timeline({ rank, method }: { rank: RankReport; method: M
       )}
       <Points rank={rank} />
     </>
+  );
+}
+
+function StageChoice({ stage, of, onChoose }: { stage: number; of: number; onChoose: (stage: number) => void }) {
+  return (
+    <div class="timeline-tools">
+      <label>
+        {text.lane}{' '}
+        <select value={String(stage)} onChange={(event) => onChoose(Number(event.currentTarget.value))}>
+          {Array.from({ length: of }, (_, one) => (
+            <option key={one} value={String(one)}>
+              {one}
+            </option>
+          ))}
+        </select>
+      </label>
+    </div>
   );
 }
 
