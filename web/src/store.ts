@@ -142,7 +142,10 @@ function startWorker(): Worker {
   return new Worker(new URL('./core/worker.ts', import.meta.url), { type: 'module' });
 }
 
-const estimator = new Estimator<Method>(startWorker);
+/** One core of the machine is the page's own. */
+const MOST_WORKERS = 4;
+const workers = Math.max(1, Math.min(MOST_WORKERS, (navigator.hardwareConcurrency || 2) - 1));
+const estimator = new Estimator<Method>(startWorker, workers);
 
 /** The choice whose answers are on their way with the site, so that nothing is asked for it yet. */
 const arriving = signal<Choice | undefined>(undefined);

@@ -156,3 +156,17 @@ it('gives up on the rest after two crashes in a row, and tries again when asked 
   worker(2).answer('A');
   expect(answers.at(-1)).toBe('a: A');
 });
+
+it('several workers share what is asked, and each that is free takes the next', () => {
+  estimator = new Estimator<string>(() => {
+    const made = new FakeWorker();
+    workers.push(made);
+    return made;
+  }, 2);
+  ask('a', 'b', 'c');
+  expect(workers.map(({ asked }) => asked.map(({ args }) => args[0]))).toEqual([['a'], ['b']]);
+  worker(1).answer('B');
+  worker(1).answer('C');
+  worker(0).answer('A');
+  expect(answers).toEqual(['b: B', 'c: C', 'a: A']);
+});

@@ -25,28 +25,34 @@ const REMEMBERED = 64; // answers
 const MOST_CRASHES = 2;
 const PATIENCE_MS = 1000; // how long an estimate nobody waits for any more may hold up the next
 
-/** Runs estimates in a worker, one at a time. The latest request wins; a worker that crashed is replaced. */
+/** A worker and what it is doing. */
+interface Lane<Key> {
+  worker: WorkerLike | null;
+  running: (Job<Key> & { id: number; wanted: boolean }) | null;
+}
+
+/** Runs estimates in workers, one at a time in each. The latest request wins; a worker that crashed is replaced. */
 export class Estimator<Key, Value = Report> {
   #start: () => WorkerLike;
-  #worker: WorkerLike | null = null;
+  #lanes: Lane<Key>[];
   #queue: Job<Key>[] = [];
-  #running: (Job<Key> & { id: number; wanted: boolean }) | null = null;
   #answered: (key: Key, answer: Answer<Value>) => void = () => undefined;
   #remembered = new Map<string, Answer<Value>>();
   #lastId = 0;
   #crashes = 0; // one after the other
 
-  constructor(start: () => WorkerLike) {
+  constructor(start: () => WorkerLike, workers = 1) {
     this.#start = start;
+    this.#lanes = Array.from({ length: workers }, () => ({ worker: null, running: null }));
   }
 
-  /** Forgets whatever was asked before; `answered` is called once for each job, in order. */
+  /** Forgets whatever was asked before; `answered` is called once for each job, with one worker in order. */
   request(jobs: Job<Key>[], answered: (key: Key, answer: Answer<Value>) => void): void {
     this.#queue = [...jobs];
     this.#crashes = 0;
     this.#answered = answered;
-    if (this.#running) this.#abandonRunning();
-    this.#next();
+    for (const lane of this.#lanes) this.#abandon(lane);
+    for (const lane of this.#lanes) this.#next(lane);
   }
 
   /** Answers that the core gave elsewhere, by the text of the spec. */
@@ -56,22 +62,23 @@ export class Estimator<Key, Value = Report> {
 
   /** Has a worker load the core before anything is asked of it. */
   warmUp(): void {
-    this.#worker ??= this.#startWorker();
+    const [first] = this.#lanes;
+    if (first) first.worker ??= this.#startWorker(first);
   }
 
-  #abandonRunning(): void {
-    const abandoned = this.#running;
+  #abandon(lane: Lane<Key>): void {
+    const abandoned = lane.running;
     if (!abandoned) return;
     abandoned.wanted = false;
     setTimeout(() => {
-      if (this.#running !== abandoned) return;
-      this.#replaceWorker();
-      this.#next();
+      if (lane.running !== abandoned) return;
+      replaceWorker(lane);
+      this.#next(lane);
     }, PATIENCE_MS);
   }
 
-  #next(): void {
-    while (!this.#running) {
+  #next(lane: Lane<Key>): void {
+    while (!lane.running) {
       const job = this.#queue.shift();
       if (!job) return;
       const known = this.#remembered.get(nameOf(job));
@@ -79,43 +86,37 @@ export class Estimator<Key, Value = Report> {
         this.#answered(job.key, known);
         continue;
       }
-      this.#running = { ...job, id: ++this.#lastId, wanted: true };
-      this.#worker ??= this.#startWorker();
-      const { id } = this.#running;
-      this.#worker.postMessage({ id, call: job.call ?? 'estimate', args: job.args ?? [job.spec] });
+      const id = ++this.#lastId;
+      lane.running = { ...job, id, wanted: true };
+      lane.worker ??= this.#startWorker(lane);
+      lane.worker.postMessage({ id, call: job.call ?? 'estimate', args: job.args ?? [job.spec] });
     }
   }
 
-  #startWorker(): WorkerLike {
+  #startWorker(lane: Lane<Key>): WorkerLike {
     const worker = this.#start();
-    worker.addEventListener('message', (event) => this.#receive(event.data));
+    worker.addEventListener('message', (event) => this.#receive(lane, event.data));
     worker.addEventListener('error', (event) => {
       // A worker script that could not be loaded or read says so here, and answers nothing.
-      if (worker !== this.#worker) return;
-      if (this.#running) this.#receive({ id: this.#running.id, crash: event.message || 'the worker could not be started' });
-      else this.#replaceWorker();
+      if (worker !== lane.worker) return;
+      if (lane.running) this.#receive(lane, { id: lane.running.id, crash: event.message || 'the worker could not be started' });
+      else replaceWorker(lane);
     });
     return worker;
   }
 
-  #receive(response: Response): void {
-    const job = this.#running;
+  #receive(lane: Lane<Key>, response: Response): void {
+    const job = lane.running;
     if (!job || job.id !== response.id) return;
-    this.#running = null;
+    lane.running = null;
     const answer = read<Value>(response);
     this.#crashes = answer.kind === 'crashed' ? this.#crashes + 1 : 0;
-    if (answer.kind === 'crashed') this.#replaceWorker();
+    if (answer.kind === 'crashed') replaceWorker(lane);
     else this.#remember(nameOf(job), answer);
     if (job.wanted) this.#answered(job.key, answer);
     // What crashes again and again will not answer the rest either.
     if (this.#crashes >= MOST_CRASHES) for (const rest of this.#queue.splice(0)) this.#answered(rest.key, answer);
-    this.#next();
-  }
-
-  #replaceWorker(): void {
-    this.#worker?.terminate();
-    this.#worker = null;
-    this.#running = null;
+    this.#next(lane);
   }
 
   #remember(spec: string, answer: Answer<Value>): void {
@@ -123,6 +124,12 @@ export class Estimator<Key, Value = Report> {
     const oldest = this.#remembered.keys().next();
     if (this.#remembered.size > REMEMBERED && !oldest.done) this.#remembered.delete(oldest.value);
   }
+}
+
+function replaceWorker<Key>(lane: Lane<Key>): void {
+  lane.worker?.terminate();
+  lane.worker = null;
+  lane.running = null;
 }
 
 /** What an answer is known by: the spec's text, and for other calls which one and all that it takes. */
