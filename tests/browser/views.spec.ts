@@ -131,3 +131,27 @@ test('nothing is wider than a phone in any view', async ({ page, site }) => {
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
   }
 });
+
+test('what to change and which method are estimated before they are suggested, and applied with a click', async ({ page, site }) => {
+  test.setTimeout(180_000);
+  await open(page, site, LINK.replace('gpus=4', 'gpus=2').replace('fsdp2', 'ddp'));
+  await view(page, 'Which method');
+  const advice = page.getByRole('region', { name: 'What to change' });
+  await expect(advice.getByRole('button').first()).toBeVisible({ timeout: 40_000 });
+  const [label = ''] = (await advice.locator('th[scope=row]').first().innerText()).split('\n');
+  const before = page.url();
+  await advice.getByRole('button').first().click();
+  await expect(page).not.toHaveURL(before);
+  await settled(page);
+  expect(label).not.toBe('');
+  await page.getByRole('button', { name: 'Undo' }).click();
+  await expect(page).toHaveURL(before);
+  await page.getByRole('button', { name: /Search every way to use 2 GPUs/ }).click();
+  const found = page.getByRole('region', { name: 'Strategies that fit, fastest first' });
+  await expect(page.getByRole('button', { name: 'Search again' })).toBeVisible({ timeout: 60_000 });
+  await expect(found.locator('tbody tr').first()).toContainText('on the front');
+  await found.getByRole('button').first().click();
+  await settled(page);
+  await expect(page).not.toHaveURL(before);
+  await clean(page);
+});

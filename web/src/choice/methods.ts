@@ -66,6 +66,11 @@ export function microbatches({ microbatches, gpus }: Settings): number {
   return microbatches > 1 ? microbatches : gpus;
 }
 
+/** Whether each rank is a stage of a pipeline, and so holds something else. */
+export function isStaged(method: Method, { pipeline_degree, gpus }: Settings): boolean {
+  return method === 'pipeline' || (method === 'custom' && pipeline_degree > 1 && pipeline_degree === gpus);
+}
+
 /** What the own mix divides the model's work into, besides data. */
 export function splits({ tensor_degree, pipeline_degree, context_degree }: Settings): number {
   return tensor_degree * pipeline_degree * context_degree;

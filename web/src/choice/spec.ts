@@ -1,6 +1,6 @@
 import { modelName, type Choice, type Json, type JsonObject } from './choice.ts';
 import { DESCRIBED, defaultSettings, field, fieldKeys, unmet, type FieldKey, type Settings } from './fields.ts';
-import { copies, fsdpParamDtype, isFsdp, methods, microbatches, nodesOf, splits, tensorDegree, whyNot, type Method } from './methods.ts';
+import { copies, fsdpParamDtype, isFsdp, isStaged, methods, microbatches, nodesOf, splits, tensorDegree, whyNot, type Method } from './methods.ts';
 
 // A choice, under one method, in the wire format (version 1), and back.
 
@@ -20,8 +20,8 @@ export function jobsOf(choice: Choice, config: JsonObject): SpecJob[] {
 }
 
 /** The ranks that are worth an estimate of their own; undefined: all do the same. */
-function ranksOf(method: Method, { rank, gpus }: Settings): (number | undefined)[] {
-  return method === 'pipeline' && rank === null ? [0, gpus - 1] : [undefined];
+function ranksOf(method: Method, settings: Settings): (number | undefined)[] {
+  return isStaged(method, settings) && settings.rank === null ? [0, settings.gpus - 1] : [undefined];
 }
 
 /** With the model's config inline: the core carries no presets. Says only what differs from the wire format's defaults, and the usual. */

@@ -3,7 +3,8 @@ import { Fragment } from 'preact';
 import { askCore, presentSpec } from '../aside';
 import type { Category, LedgerEntry, RankReport } from '../core/answer';
 import type { TensorRow, Timeline } from '../core/timeline';
-import { selected } from '../store';
+import { isStaged } from '../choice/methods';
+import { choice, selected } from '../store';
 import { ledger as text } from '../text/views';
 import { Swatch } from './Bars';
 import { categories, categoryOf } from './categories';
@@ -36,7 +37,7 @@ export function Ledger({ rank }: { rank: RankReport }) {
 
 /** The rank to name in a spec where ranks differ: a pipeline's. */
 function playedRank({ ranks }: RankReport): number | undefined {
-  return selected.value === 'pipeline' && ranks.length === 1 ? ranks[0] : undefined;
+  return isStaged(selected.value, choice.value.settings) && ranks.length === 1 ? ranks[0] : undefined;
 }
 
 /** What is live after an event, with its shapes. */

@@ -1,5 +1,5 @@
 import { askEstimate, presentSpec } from '../aside';
-import type { Method } from '../choice/methods';
+import { isStaged, type Method } from '../choice/methods';
 import { decidingRank, type LedgerEntry, type RankReport, type Report } from '../core/answer';
 import { choice } from '../store';
 import { ranks as text } from '../text/views';
@@ -14,7 +14,7 @@ const MOST = 32; // stages that are looked at
 
 /** Where ranks differ, each of them; the worst one decides. */
 export default function Ranks({ method, report }: { method: Method; report: Report }) {
-  if (method === 'pipeline') return <Stages report={report} />;
+  if (isStaged(method, choice.value.settings)) return <Stages method={method} report={report} />;
   const { ranks } = decidingRank(report);
   const all = choice.value.settings.gpus;
   return (
@@ -26,13 +26,13 @@ export default function Ranks({ method, report }: { method: Method; report: Repo
   );
 }
 
-function Stages({ report }: { report: Report }) {
+function Stages({ method, report }: { method: Method; report: Report }) {
   const { gpus } = choice.value.settings;
   const stages = Array.from({ length: Math.min(gpus, MOST) }, (_, stage) => stage);
-  const asked = useAsked(presentSpec('pipeline', 0) ?? '', async (signal) => {
+  const asked = useAsked(presentSpec(method, 0) ?? '', async (signal) => {
     const reports: RankReport[] = [];
     for (const stage of stages) {
-      const spec = presentSpec('pipeline', stage);
+      const spec = presentSpec(method, stage);
       if (!spec) return undefined;
       const answer = await askEstimate(spec, signal);
       if (answer.kind !== 'report') throw new Error(text.noEstimate(stage));

@@ -3,7 +3,7 @@ import { scaleLinear } from 'd3-scale';
 import { area, curveStepAfter, line, stack, stackOrderNone } from 'd3-shape';
 import { useRef } from 'preact/hooks';
 import { askCore, presentSpec } from '../aside';
-import type { Method } from '../choice/methods';
+import { isStaged, type Method } from '../choice/methods';
 import type { Category, RankReport } from '../core/answer';
 import type { Sample, Timeline as Data } from '../core/timeline';
 import { ledger as ledgerText, timeline as text } from '../text/views';
@@ -32,7 +32,7 @@ interface Window {
 /** One run of the step: what is allocated by category, and what is reserved, in the order of the allocations. */
 export default function Timeline({ rank, method }: { rank: RankReport; method: Method }) {
   const picked = useSignal<number | undefined>(undefined); // a stage of the pipeline; none: the one that decides
-  const staged = method === 'pipeline';
+  const staged = isStaged(method, choice.value.settings);
   const stage = picked.value ?? rank.ranks[0] ?? 0;
   const spec = presentSpec(method, staged ? stage : undefined) ?? '';
   const window = useSignal<Window | undefined>(undefined); // none: the whole run
