@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { modelPages } from './tools/model-pages.ts';
+import { moduleTypes } from './tools/module-types.ts';
 import { offline } from './tools/offline.ts';
 import { siteData } from './tools/site-data.ts';
 
@@ -9,6 +10,8 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 // What `cmake --workflow --preset wasm` makes; LLMEM_WASM names another folder that holds the same two files.
 const core = process.env.LLMEM_WASM ?? here('../build/wasm');
 
+const NAMED = ['llmem-estimate', 'llmem'];
+
 export default defineConfig({
   base: './', // any path of any host
   appType: 'mpa', // what is not there is not there: no page in its place
@@ -16,6 +19,7 @@ export default defineConfig({
   plugins: [
     siteData({ presets: here('../presets'), core }),
     modelPages(here('../presets')),
+    moduleTypes(here('src/core/answer.ts')),
     offline({ source: here('src/offline/sw.js'), icon: here('src/offline/icon.svg') }),
   ],
   resolve: {
@@ -32,10 +36,17 @@ export default defineConfig({
     assetsInlineLimit: 0, // the Content-Security-Policy allows no data: scripts
     modulePreload: { polyfill: false }, // what the first view takes is asked for at once
     rollupOptions: {
-      input: { index: here('index.html'), embed: here('embed.html'), 'llmem-estimate': here('src/element.ts') },
+      preserveEntrySignatures: 'exports-only', // of llmem.js
+      input: {
+        index: here('index.html'),
+        embed: here('embed.html'),
+        embedding: here('embedding.html'),
+        'llmem-estimate': here('src/element.ts'),
+        llmem: here('src/module.ts'),
+      },
       output: {
-        // Other people's pages name this one file, so its name stays; it is a classic script, and keeps its names to itself.
-        entryFileNames: (chunk) => (chunk.name === 'llmem-estimate' ? '[name].js' : 'assets/[name]-[hash].js'),
+        // Other people's pages name these two files, so their names stay; the element is a classic script, and keeps its names to itself.
+        entryFileNames: (chunk) => (NAMED.includes(chunk.name) ? '[name].js' : 'assets/[name]-[hash].js'),
         banner: (chunk) => (chunk.name === 'llmem-estimate' ? '(() => {' : ''),
         footer: (chunk) => (chunk.name === 'llmem-estimate' ? '})();' : ''),
       },

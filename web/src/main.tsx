@@ -1,7 +1,7 @@
 import { render } from 'preact';
 import './style/page.css';
-import { start } from './store';
-import { Embed } from './view/Embed';
+import { link, start } from './store';
+import { Embed, embeddedAs } from './view/Embed';
 import { acceptDrops } from './view/fromFile';
 import { Page } from './view/Page';
 
@@ -11,7 +11,7 @@ const OFFLINE_AFTER_MS = 3000; // everything that the first view needs comes fir
 const embedded = document.documentElement.dataset.view === 'embed';
 const root = document.getElementById('page');
 if (root) {
-  render(embedded ? <Embed /> : <Page />, root);
+  render(embedded ? <Embed {...embeddedAs(new URLSearchParams(location.search))} /> : <Page />, root);
   if (embedded) fitInto(window.parent, root);
   else acceptDrops();
 }
@@ -29,13 +29,23 @@ async function keepOffline(): Promise<void> {
   active?.postMessage({ keep: performance.getEntriesByType('resource').flatMap(({ name }) => (name.includes('/presets/') ? [name] : [])) });
 }
 
-/** Takes the theme that the host asks for, and tells it how tall the content is: src/element.ts listens. */
+/** Takes the theme that the host asks for, tells it how tall the content is and what was chosen: src/element.ts is the other side. */
 function fitInto(host: Window, content: HTMLElement): void {
-  const theme = new URLSearchParams(location.search).get('theme');
-  if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
+  const take = (theme: unknown) => {
+    if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
+  };
+  take(new URLSearchParams(location.search).get('theme'));
   if (host === window) return;
+  window.addEventListener('message', ({ source, data }: MessageEvent<unknown>) => {
+    if (source === host && typeof data === 'object' && data !== null && 'type' in data && data.type === 'llmem-theme' && 'theme' in data) take(data.theme);
+  });
+  // To whichever page is around: neither the height nor the link is a secret.
   new ResizeObserver(() => {
-    // To whichever page is around: the number is no secret.
     host.postMessage({ type: 'llmem-height', height: Math.ceil(content.getBoundingClientRect().height) }, '*');
   }).observe(content);
+  let before = '';
+  link.subscribe((now) => {
+    if (before !== '' && now !== before) host.postMessage({ type: 'llmem-link', link: now }, '*');
+    before = now;
+  });
 }

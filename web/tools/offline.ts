@@ -5,7 +5,7 @@ import type { Plugin } from 'vite';
 // What makes the site installable and lets it work without a network: a service worker that knows every file of this build, under
 // a version that changes with any of them, and the manifest with its icon.
 
-const LATER = /^presets\/models\/|^models\/|^sw\.js$|^llmem-estimate\.js$/; // what is kept once it was fetched, or never
+const LATER = /^presets\/models\/|^models\/|^sw\.js$|^llmem-estimate\.js$|^llmem\.(js|d\.ts)$/; // what is kept once it was fetched, or never
 
 export function offline({ source, icon }: { source: string; icon: string }): Plugin {
   return {

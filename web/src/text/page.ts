@@ -181,6 +181,11 @@ export const share = {
   element: 'An element that is as tall as it needs to be',
 };
 
+export const embed = {
+  open: 'Open in LLMem',
+  picks: 'What can be changed',
+};
+
 export const picker = {
   list: 'Models',
   notYet: (family: string) => `${family}: not yet`,
