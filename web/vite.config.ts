@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { certainty } from './tools/certainty.ts';
 import { modelPages } from './tools/model-pages.ts';
 import { moduleTypes } from './tools/module-types.ts';
 import { offline } from './tools/offline.ts';
@@ -18,6 +19,7 @@ export default defineConfig({
   publicDir: false,
   plugins: [
     siteData({ presets: here('../presets'), core }),
+    certainty({ vectors: here('../tests/vectors'), core, presets: here('../presets'), cache: here('node_modules/.cache/llmem') }),
     modelPages(here('../presets')),
     moduleTypes(here('src/core/answer.ts')),
     offline({ source: here('src/offline/sw.js'), icon: here('src/offline/icon.svg') }),

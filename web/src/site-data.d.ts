@@ -7,3 +7,9 @@ declare module 'virtual:arrival' {
   const url: string;
   export default url;
 }
+
+declare module 'virtual:certainty' {
+  /** By kind of run: equal to the byte, answered. */
+  const certainty: Readonly<Record<string, readonly [number, number]>>;
+  export default certainty;
+}

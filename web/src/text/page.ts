@@ -128,6 +128,11 @@ export const details = {
   stepMeaning: (low: string, high: string, percent: number) => `an estimate between ${low} and ${high}; ${percent} % of the GPU’s peak`,
   peak: 'The peak comes in ',
   at: ', at ',
+  sure: (equal: number, all: number) =>
+    equal === all
+      ? `How sure: ${all} recorded PyTorch ${all === 1 ? 'run' : 'runs'} of this kind, ${all === 1 ? 'equal' : 'all equal'} to the byte in every peak.`
+      : `How sure: of ${all} recorded PyTorch runs of this kind ${equal} are equal to the byte in every peak.`,
+  unsure: 'How sure: no run of this kind was recorded, so nothing was held against PyTorch.',
   warnings: 'Warnings',
   assumptions: 'Assumptions',
 };

@@ -1,7 +1,10 @@
 import { signal } from '@preact/signals';
-import { methodName } from '../choice/methods';
+import certainty from 'virtual:certainty';
+import { kindOf } from '../choice/kind';
+import { methodName, type Method } from '../choice/methods';
+import { specOf } from '../choice/spec';
 import { decidingRank, type Note, type RankReport, type StepTime } from '../core/answer';
-import { best, choice, results, selected } from '../store';
+import { best, choice, config, results, selected } from '../store';
 import { details as text, views } from '../text/page';
 import { focusControl, label } from './Control';
 import { exactBytes, gib, pointName, seconds } from './format';
@@ -25,6 +28,7 @@ export function Details() {
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
       <ThreeNumbers rank={rank} time={answer.report.step_time ?? null} />
       <Moment peak={rank.peak} />
+      <HowSure method={method} />
       <Tabs />
       <div role="tabpanel" id="view-panel" aria-labelledby={`tab-${view.value}`} class="panel">
         {view.value === 'ledger' && <Ledger rank={rank} />}
@@ -133,6 +137,15 @@ function Moment({ peak }: { peak: RankReport['peak'] }) {
       .
     </p>
   );
+}
+
+/** By how many recorded runs of this kind the core was checked. */
+function HowSure({ method }: { method: Method }) {
+  const loaded = config.value;
+  if (loaded.state !== 'ready') return null;
+  const kind = kindOf(specOf(choice.value, {}, method));
+  const [equal, all] = certainty[kind] ?? [0, 0];
+  return <p class="quiet">{all === 0 ? text.unsure : text.sure(equal, all)}</p>;
 }
 
 function lowerFirst(text: string): string {
