@@ -18,10 +18,12 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 }  // namespace
 
 // A mask takes a kernel that knows nothing of fewer key heads (use_gqa_in_sdpa).
-AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
-  const std::int64_t groups = mask ? query.size(1) / key.size(1) : 1;
-  const Tensor keys = repeat_kv(key, groups);
-  const Tensor values = repeat_kv(value, groups);
+AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, bool repeats_keys) {
+  const std::int64_t groups = mask || repeats_keys ? given_query.size(1) / key.size(1) : 1;
+  Tensor query = given_query, keys = repeat_kv(key, groups), values = repeat_kv(value, groups);
+  if (repeats_keys) {
+    for (Tensor* each : {&query, &keys, &values}) *each = contiguous(*each);
+  }
   const Tensor output = scaled_dot_product_attention(query, keys, values, mask);
   return {contiguous(transpose(output, 1, 2)), {}};
 }
@@ -154,10 +156,14 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     key = normed('K', k_norm, key);
   }
 
+  if (context.cache) {
+    key = context.cache->updated(key);
+    value = context.cache->updated(value);
+  }
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {
     switch (context.attention) {
-      case Attention::sdpa: return sdpa_attention(query, key, value, mask);
+      case Attention::sdpa: return sdpa_attention(query, key, value, mask, context.repeats_keys);
       case Attention::flash_attention_2: return flash_attention(query, key, value, context);
       case Attention::eager: break;
     }

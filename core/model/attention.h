@@ -2,6 +2,7 @@
 
 #include "model/linear.h"
 #include "model/norms.h"
+#include "model/older.h"
 #include "model/rotary.h"
 #include "spec/spec.h"
 
@@ -14,6 +15,8 @@ struct LayerContext {
   Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
   Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
+  bool repeats_keys = false;  // SDPA is given as many key heads as query heads, and copies without gaps
+  std::shared_ptr<KeyValueCache> cache;
 };
 
 struct AttentionResult {
@@ -21,7 +24,7 @@ struct AttentionResult {
   Tensor weights;  // eager only: [B, heads, S, S]
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
-AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask);
+AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, bool repeats_keys = false);
 AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);

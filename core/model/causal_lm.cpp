@@ -153,10 +153,21 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   const std::int64_t rows = inputs_embeds.size(0);
   const Dtype dtype = inputs_embeds.dtype();
   LayerContext context;
-  const auto positions = [&] { return unsqueeze(add_scalar(device.empty({inputs_embeds.size(1)}, Dtype::int64)), 0); };
+  const bool older = options.transformers != Transformers::v5;
+  const auto positions = [&] {
+    const Tensor range = device.empty({inputs_embeds.size(1)}, Dtype::int64);
+    return unsqueeze(older ? range : add_scalar(range), 0);
+  };
   context.position_ids = options.position_ids ? options.position_ids : positions();
   context.attention = options.attention;
   context.half = options.half;
+  context.repeats_keys = options.transformers < Transformers::v4_56;
+  context.cache = options.cache;
+  if (older) {
+    context.attention_mask =
+        older_causal_mask(inputs_embeds, context.position_ids, options.attention, options.transformers, options.padding);
+    return context;
+  }
   const auto mask = [&](bool window) {
     if (options.attention != Attention::eager) return sdpa_causal_mask(context.position_ids, rows, options.padding);
     return eager_causal_mask(context.position_ids, rows, dtype, window, options.padding);
@@ -231,7 +242,8 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
     case Loss::standard: {
       logits = scaled(project());
       if (kept_logits) *kept_logits = logits;
-      loss = causal_lm_loss(logits, labels, options.num_items, split_.loss);
+      loss = options.transformers == Transformers::v4_48 ? shifted_causal_lm_loss(logits, labels, options.counts_items)
+                                                         : causal_lm_loss(logits, labels, options.num_items, split_.loss);
       break;
     }
     case Loss::liger_cross_entropy: {

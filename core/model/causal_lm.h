@@ -10,6 +10,7 @@
 #include "model/decoder_layer.h"
 #include "model/losses.h"
 #include "model/masks.h"
+#include "model/older.h"
 #include "spec/spec.h"
 
 namespace llmem {
@@ -23,8 +24,11 @@ struct ForwardOptions {
   Loss loss = Loss::standard;
   std::int64_t loss_chunk = 1024;
   PaddingMask padding;
-  Tensor position_ids;  // [1, S]; none: the model makes them
-  Tensor num_items;     // what the loss's sum is divided by; none: the mean
+  Tensor position_ids;        // [1, S]; none: the model makes them
+  Tensor num_items;           // what the loss's sum is divided by; none: the mean
+  bool counts_items = false;  // the sum is divided by a number that the host has
+  Transformers transformers = Transformers::v5;
+  std::shared_ptr<KeyValueCache> cache;  // none: no layer keeps keys and values
 };
 
 struct NamedLinear {
@@ -66,6 +70,8 @@ class CausalLm {
   CausalLm(const Architecture& architecture, Dtype weights, const Make& make);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  // Before 4.56, of the llama kind only Llama's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
+  bool registers_its_norm() const { return architecture_->model_type == "llama"; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".
   const std::vector<NamedLinear>& linears() const { return linears_; }

@@ -35,6 +35,15 @@ Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items, boo
   return loss;
 }
 
+Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items) {
+  logits = to(logits, Dtype::float32);
+  const std::int64_t length = logits.size(1) - 1;
+  const Tensor rows = as_rows(contiguous(narrow(logits, 1, 0, length)));
+  const Tensor targets = view(contiguous(narrow(labels, 1, 1, length)), {labels.size(0) * length});
+  const Tensor loss = cross_entropy(rows, targets);
+  return counts_items ? mul_scalar(loss) : loss;
+}
+
 Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, const Tensor& num_items) {
   Device& device = all_logits.device();
   const std::int64_t length = all_logits.size(1) - 1;

@@ -4,9 +4,6 @@
 
 namespace llmem {
 
-namespace {
-
-// find_packed_sequence_indices: is a row several sequences? Asked at every forward; the answer is no.
 void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
   Device& device = position_ids.device();
   const std::int64_t sequence = position_ids.size(-1);
@@ -26,6 +23,8 @@ void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
   const Tensor last_is_first = device.empty({rows}, Dtype::boolean);
   device.scratch(Bytes{1});
 }
+
+namespace {
 
 // and_mask of sliding_window_overlay and causal_mask_function: True, and key > query - window, and key <= query
 Tensor in_window_and_causal(Device& device, const Tensor& queries, const Dims& sizes) {

@@ -12,6 +12,8 @@ struct PaddingMask {
   bool padding = false;
 };
 
+// find_packed_sequence_indices: is a row several sequences? Asked at every forward; the answer is no.
+void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows);
 // None where SDPA needs none, or [B, 1, S, S] of booleans.
 Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding);
 // [B, 1, S, S], to be added. `window`: the config has a sliding window.

@@ -39,6 +39,9 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
     const ModuleScope scope(device, module_of(request.name));
     const OpScope op(device, "parameter");
     const Tensor made = device.unallocated(request.sizes, request.dtype);
+    // Before version 5 this was an attribute of the module, not a buffer.
+    if (spec.software.transformers != Transformers::v5 && module_of(request.name).size() + 1 == request.name.rfind("original_inv_freq"))
+      return made;
     if (!training.base_quantization) made->storage->allocate();
     device.set_category(made->storage->allocation, Category::weights);
     all.push_back(made);

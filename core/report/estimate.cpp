@@ -1,6 +1,7 @@
 #include "report/estimate.h"
 
 #include "model/config.h"
+#include "model/older.h"
 #include "spec/read_spec.h"
 #include "step/play.h"
 
@@ -26,6 +27,7 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
     append(notes, reading.notes);
   }
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
+  if (problems.empty()) problems = check_older(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));
   Trace trace = play(spec.value, architecture, keep_shapes);
   return Played{std::move(spec.value), std::move(architecture), std::move(trace), std::move(notes)};

@@ -42,6 +42,16 @@ Note about_retries(const RankReport& rank) {
                             ": each stops the GPU for a moment, and with a little less memory the run fails."};
 }
 
+std::string series_of(Transformers version) {
+  switch (version) {
+    case Transformers::v4_48: return "4.48";
+    case Transformers::v4_51: return "4.51";
+    case Transformers::v4_56: return "4.56";
+    case Transformers::v5: break;
+  }
+  return "5";
+}
+
 // Only where there is something to gain, and said only after having tried it: expandable segments can also cost.
 std::optional<Note> about_expandable_segments(const Played& played, const RankReport& rank, std::optional<Bytes> memory) {
   const bool lacking = memory && rank.peak_reserved > *memory;
@@ -60,11 +70,11 @@ std::optional<Note> about_expandable_segments(const Played& played, const RankRe
 }  // namespace
 
 std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
-  std::vector<Note> notes = {
-      about_memory(played.spec, rank),
-      about_outside(rank),
-      {"/software", "PyTorch 2.14 and Transformers 5, eager mode, two training steps: the optimizer's states appear in the first."},
-      {"/training/sequence", "Every row has the full sequence length."}};
+  std::vector<Note> notes = {about_memory(played.spec, rank),
+                             about_outside(rank),
+                             {"/software", "PyTorch 2.14 and Transformers " + series_of(played.spec.software.transformers) +
+                                               ", eager mode, two training steps: the optimizer's states appear in the first."},
+                             {"/training/sequence", "Every row has the full sequence length."}};
   if (played.spec.data.degree * played.spec.tensor.degree * played.spec.pipeline.degree > 1) notes.push_back(about_ranks(played.spec));
   notes.insert(notes.end(), played.notes.begin(), played.notes.end());
   return notes;

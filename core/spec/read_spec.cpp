@@ -1,6 +1,7 @@
 #include "spec/read_spec.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -164,15 +165,40 @@ void only_version(ObjectReader& software, std::string_view key, std::string_view
   software.problem(key, "unsupported", "\"" + shortened(version) + "\" is not supported yet. Supported: " + std::string(supported) + ".");
 }
 
-void read_software(const Json* object, Problems& problems) {
+struct Series {
+  std::string_view name;  // "4.56" for 4.56 and each 4.56.x
+  int value;
+};
+
+void read_series(ObjectReader& software, std::string_view key, std::span<const Series> known, std::string_view supported, int& value) {
+  std::string version;
+  if (!software.text(key, version)) return;
+  for (const Series& series : known) {
+    const std::string prefix = std::string(series.name) + ".";
+    if (version != series.name && version.substr(0, prefix.size()) != prefix) continue;
+    value = series.value;
+    return;
+  }
+  software.problem(key, "unsupported", "\"" + shortened(version) + "\" is not supported yet. Supported: " + std::string(supported) + ".");
+}
+
+void read_software(const Json* object, Software& out, Problems& problems) {
+  static constexpr Series kTransformers[] = {{"4.48", static_cast<int>(Transformers::v4_48)},
+                                             {"4.51", static_cast<int>(Transformers::v4_51)},
+                                             {"4.56", static_cast<int>(Transformers::v4_56)},
+                                             {"5", static_cast<int>(Transformers::v5)}};
+  static constexpr Series kTrl[] = {{"0.24", static_cast<int>(Trl::v0_24)}, {"1", static_cast<int>(Trl::v1)}};
   static constexpr Choice kStacks[] = {{"transformers", 0}, {"megatron", kNotYet}, {"torchtitan", kNotYet}, {"deepspeed", kNotYet}};
   ObjectReader reader(object, "/software", problems);
   int stack = 0;
   reader.choice("stack", kStacks, stack);
   only_version(reader, "torch", "2.14", "2.14 and 2.14.x");
-  only_version(reader, "transformers", "5", "5.x");
-  only_version(reader, "trl", "1", "1.x");
-  reader.only("config_use_cache", false);
+  int transformers = static_cast<int>(out.transformers), trl = static_cast<int>(out.trl);
+  read_series(reader, "transformers", kTransformers, "5.x, 4.56.x, 4.51.x, 4.48.x", transformers);
+  read_series(reader, "trl", kTrl, "1.x, 0.24.x", trl);
+  out.transformers = static_cast<Transformers>(transformers);
+  out.trl = static_cast<Trl>(trl);
+  reader.boolean("config_use_cache", out.config_use_cache);
   reader.done();
 }
 
@@ -193,6 +219,27 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (training.grad_scaler) refuse("grad_scaler", "a gradient scaler");
   if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "full_reentrant");
   if (training.optimizer.name > OptimizerName::sgd) refuse("optimizer/name", "this optimizer");
+}
+
+// What is played of earlier versions.
+void check_software(Spec& spec, Problems& problems) {
+  const Software& software = spec.software;
+  Training& training = spec.training;
+  if (software.trl == Trl::v0_24 && software.transformers == Transformers::v5)
+    problems.push_back({"/software/trl", "conflict", "TRL 0.24 runs with Transformers 4: give transformers 4.56"});
+  if (software.transformers == Transformers::v5) return;
+  const auto refuse = [&](std::string at, std::string what) {
+    problems.push_back({at, "unsupported", what + " is not supported with Transformers 4 yet."});
+  };
+  if (spec.data.kind != DataKind::none) refuse("/parallel/data/kind", "data parallelism");
+  if (training.loop == Loop::sft_trainer && (software.trl != Trl::v0_24 || software.transformers != Transformers::v4_56))
+    refuse("/training/loop", "SFTTrainer but TRL 0.24's over Transformers 4.56");
+  if (training.objective != Objective::sft) refuse("/training/objective", "dpo");
+  if (training.loss != Loss::standard) refuse("/training/loss", "a loss but the standard one");
+  if (training.label_smoothing) refuse("/training/label_smoothing", "label smoothing");
+  if (training.mask != Mask::none) refuse("/training/mask", "a padded batch");
+  // gradient_checkpointing_enable's own choice, which Trainer leaves to it
+  if (training.loop != Loop::plain && training.checkpointing == Checkpointing::full) training.checkpointing = Checkpointing::full_reentrant;
 }
 
 }  // namespace
@@ -231,7 +278,8 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);
-  read_software(reader.object("software"), problems);
+  read_software(reader.object("software"), spec.software, problems);
+  check_software(spec, problems);
   reader.done();
   return reading;
 }

@@ -121,6 +121,16 @@ struct Training {
   std::optional<double> max_grad_norm;
 };
 
+// The series of each library that runs. Older ones allocate otherwise.
+enum class Transformers : std::uint8_t { v4_48, v4_51, v4_56, v5 };
+enum class Trl : std::uint8_t { v0_24, v1 };
+
+struct Software {
+  Transformers transformers = Transformers::v5;
+  Trl trl = Trl::v1;
+  bool config_use_cache = false;  // before 5 Trainer leaves the config's cache on
+};
+
 struct DataParallel {
   DataKind kind = DataKind::none;
   std::int64_t degree = 1;  // ranks
@@ -200,6 +210,7 @@ struct Spec {
   std::int64_t rank = 0;  // the rank that is played
   Cluster cluster;
   AllocatorOptions allocator;
+  Software software;
 };
 
 }  // namespace llmem

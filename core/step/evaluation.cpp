@@ -40,8 +40,12 @@ struct Prediction {
 
 class EvaluationLoop {
  public:
-  EvaluationLoop(Device& device, const Training& training, TrainerForward& forward)
-      : device_(device), training_(training), options_(*training.evaluation), forward_(forward) {}
+  EvaluationLoop(Device& device, const Spec& spec, TrainerForward& forward)
+      : device_(device),
+        version_(spec.software.transformers),
+        training_(spec.training),
+        options_(*spec.training.evaluation),
+        forward_(forward) {}
 
   void run() {
     Kept losses("losses"), predictions("predictions"), labels("labels");
@@ -71,11 +75,11 @@ class EvaluationLoop {
   Prediction predict(const std::vector<Batch>& inputs) {
     const With no_grad(device_.grad_enabled, false);
     const Batch& batch = inputs.front();
-    if (training_.loop == Loop::sft_trainer) {
+    if (training_.loop == Loop::sft_trainer && version_ == Transformers::v5) {
       const TrainerForward::Outputs outputs = forward_.compute_loss(batch, {}, !only_loss());
       return {outputs.loss, outputs.logits, only_loss() ? Tensor() : batch.labels};
     }
-    const Tensor num_items = num_items_of(device_, inputs);
+    const Tensor num_items = version_ == Transformers::v5 ? num_items_of(device_, inputs, version_) : Tensor();
     const TrainerForward::Outputs outputs = forward_.compute_loss(batch, num_items, true);
     const Tensor loss = mean_all(outputs.loss);
     if (only_loss()) return {loss, {}, {}};
@@ -98,6 +102,7 @@ class EvaluationLoop {
   }
 
   Device& device_;
+  Transformers version_;
   const Training& training_;
   const Evaluation& options_;
   TrainerForward& forward_;
@@ -105,9 +110,9 @@ class EvaluationLoop {
 
 }  // namespace
 
-void evaluate(Device& device, const Training& training, TrainerForward& forward) {
+void evaluate(Device& device, const Spec& spec, TrainerForward& forward) {
   const With evaluating(device.training, false);
-  EvaluationLoop(device, training, forward).run();
+  EvaluationLoop(device, spec, forward).run();
 }
 
 }  // namespace llmem

@@ -4,7 +4,7 @@
 
 namespace llmem {
 
-// transformers.Trainer.evaluate, or SFTTrainer's, over training.evaluation's batches. `training` and its evaluation must outlive the call.
-void evaluate(Device& device, const Training& training, TrainerForward& forward);
+// transformers.Trainer.evaluate, or SFTTrainer's, over the batches of training.evaluation, which must be there.
+void evaluate(Device& device, const Spec& spec, TrainerForward& forward);
 
 }  // namespace llmem

@@ -12,8 +12,10 @@
 
 namespace llmem {
 
-ForwardOptions forward_options(const Training& training) {
+ForwardOptions forward_options(const Spec& spec) {
+  const Training& training = spec.training;
   ForwardOptions options;
+  options.transformers = spec.software.transformers;
   options.attention = training.attention;
   options.half = training.autocast.value_or(training.weights);
   options.checkpointing = training.checkpointing;
@@ -32,6 +34,7 @@ class TrainingLoop {
  public:
   TrainingLoop(Device& device, const Spec& spec, Rank& rank)
       : device_(device),
+        spec_(spec),
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
         rank_(rank),
@@ -111,7 +114,7 @@ class TrainingLoop {
 
   // The mask of a padded batch dies with the forward's arguments.
   Tensor compute_loss() {
-    ForwardOptions options = forward_options(training_);
+    ForwardOptions options = forward_options(spec_);
     options.position_ids = position_ids_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
@@ -180,6 +183,7 @@ class TrainingLoop {
   void done() { device_.point(phase_); }
 
   Device& device_;
+  const Spec& spec_;
   const Training& training_;
   std::int64_t microbatches_;  // of a pipeline
   Rank& rank_;

@@ -16,6 +16,6 @@ inline constexpr int steps_played = 2;
 Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes = false);
 
 // What a recipe asks of each forward.
-ForwardOptions forward_options(const Training& training);
+ForwardOptions forward_options(const Spec& spec);
 
 }  // namespace llmem

@@ -30,9 +30,13 @@ bool decays(std::string_view name) {
 class TrainerLoop {
  public:
   TrainerLoop(Device& device, const Spec& spec, Rank& rank)
-      : device_(device), training_(spec.training), rank_(rank), forward_(device, spec.training, rank), scaler_(device) {
+      : device_(device), spec_(spec), training_(spec.training), rank_(rank), forward_(device, spec, rank), scaler_(device) {
     std::vector<NamedTensor> all = rank.optimized;
-    const auto others = std::stable_partition(all.begin(), all.end(), [](const NamedTensor& each) { return decays(each.name); });
+    const Transformers version = spec.software.transformers;
+    const bool older = version < Transformers::v4_56, registered = rank.model->registers_its_norm();
+    const auto others = std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) {
+      return older ? decayed_before_4_56(each.name, version, registered) : decays(each.name);
+    });
     append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer);
     if (others != all.end()) append_optimizers(optimizers_, device, {others, all.end()}, training_.optimizer);
   }
@@ -52,7 +56,7 @@ class TrainerLoop {
     device_.meter.on = false;
     device_.begin_step();
     device_.begin_phase("evaluated");
-    evaluate(device_, training_, forward_);
+    evaluate(device_, spec_, forward_);
     device_.point("evaluated");
   }
 
@@ -89,7 +93,7 @@ class TrainerLoop {
     std::vector<Batch> fetched;
     for (std::int64_t a = 0; a < training_.accumulation; ++a)
       fetched.push_back(make_batch(device_, training_.micro_batch, training_.sequence));
-    num_items_ = num_items_of(device_, fetched);
+    num_items_ = num_items_of(device_, fetched, spec_.software.transformers);
     batches_ = std::move(fetched);
   }
 
@@ -112,6 +116,7 @@ class TrainerLoop {
     step_loss_ = detach(loss);
     loss.reset();
     look_for_nans();
+    if (spec_.software.transformers != Transformers::v5) total_loss_ = scalar("tr_loss");  // tr_loss = tr_loss + tr_loss_step
   }
 
   // torch.isnan(tr_loss_step) or torch.isinf(tr_loss_step)
@@ -131,6 +136,7 @@ class TrainerLoop {
   void done() { device_.point(phase_); }
 
   Device& device_;
+  const Spec& spec_;
   const Training& training_;
   Rank& rank_;
   TrainerForward forward_;

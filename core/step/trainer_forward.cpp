@@ -1,5 +1,7 @@
 #include "step/trainer_forward.h"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "model/losses.h"
@@ -18,36 +20,42 @@ Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence) {
 
 namespace {
 
-// labels[..., 1:].ne(-100).sum()
-Tensor counted(const Tensor& labels) {
+// labels[..., 1:].ne(-100).sum(); all labels before version 5
+Tensor counted(const Tensor& labels, bool shifts) {
   const OpScope op(labels.device(), "num_items_in_batch");
-  const Tensor kept = labels.device().empty({labels.size(0) * (labels.size(1) - 1)}, Dtype::boolean);
+  const Tensor kept = labels.device().empty({labels.size(0) * (labels.size(1) - (shifts ? 1 : 0))}, Dtype::boolean);
   return sum_of_booleans(kept);
 }
 
 }  // namespace
 
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches) {
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transformers version) {
   const OpScope op(device, "num_items_in_batch");
   Tensor count;
   for (const Batch& each : batches) {
-    const Tensor tokens = counted(each.labels);
+    const Tensor tokens = counted(each.labels, version == Transformers::v5);
     count = device.empty({}, Dtype::int64);
   }
-  return device.empty({}, Dtype::float32);
+  if (version == Transformers::v4_48) return {};  // .item()
+  return version == Transformers::v5 ? device.empty({}, Dtype::float32) : count;
 }
 
-TrainerForward::TrainerForward(Device& device, const Training& training, Rank& rank)
-    : device_(device), training_(training), rank_(rank), options_(forward_options(training)) {}
+TrainerForward::TrainerForward(Device& device, const Spec& spec, Rank& rank)
+    : device_(device), spec_(spec), training_(spec.training), rank_(rank), options_(forward_options(spec)) {}
 
 TrainerForward::Outputs TrainerForward::compute_loss(const Batch& batch, const Tensor& num_items, bool returns_logits) {
   if (!device_.training) options_.checkpointing = Checkpointing::none;
   options_.num_items = num_items;
   options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
+  options_.counts_items = device_.training;
+  const bool caches = spec_.software.config_use_cache && spec_.software.transformers != Transformers::v5;
+  if (caches && training_.loop == Loop::trainer && training_.checkpointing == Checkpointing::none)
+    options_.cache = std::make_shared<KeyValueCache>(spec_.software.transformers);
   Outputs outputs = training_.loop == Loop::sft_trainer ? compute_sft_loss(batch, num_items, returns_logits) : of_trainer(batch);
   if (!returns_logits) outputs.logits.reset();
   options_.num_items.reset();
   options_.padding = {};
+  options_.cache.reset();
   return outputs;
 }
 
@@ -58,7 +66,8 @@ TrainerForward::Outputs TrainerForward::of_trainer(const Batch& batch) {
   } else {
     outputs = of_model(batch);
   }
-  outputs.loss = mul_in_place(outputs.loss);  // loss *= num_processes
+  // loss *= num_processes, which earlier versions do with several only
+  if (spec_.software.transformers == Transformers::v5) outputs.loss = mul_in_place(outputs.loss);
   return outputs;
 }
 
@@ -141,7 +150,69 @@ void TrainerForward::measure(const FusedHead& outputs, const Batch& batch, std::
   if (device_.training) total([&] { return sum_all(batch.attention_mask); });
 }
 
+// TRL 0.24's entropy, in chunks of rows, and accuracy.
+void TrainerForward::measure_logits(const Tensor& logits, const Batch& batch) const {
+  constexpr std::int64_t chunk = 128;
+  const OpScope op(device_, "metrics");
+  const With no_grad(device_.grad_enabled, false);
+  const std::int64_t rows = logits.size(0) * logits.size(1), words = logits.size(2);
+  const auto scalar = [&](Dtype dtype) { return device_.empty({}, dtype); };
+  const auto entropies = [&] {
+    std::vector<Tensor> parts;
+    Tensor logarithms;
+    for (std::int64_t start = 0; start < rows; start += chunk) {
+      const Dims sizes{std::min(chunk, rows - start), words};
+      logarithms = device_.empty(sizes, logits.dtype());
+      const auto sum = [&] {
+        const auto product = [&] {
+          const Tensor probabilities = device_.empty(sizes, logits.dtype());
+          return device_.empty(sizes, logits.dtype());
+        };
+        const Tensor weighted = product();
+        return device_.empty({sizes[0]}, logits.dtype());
+      };
+      const Tensor positive = sum();
+      parts.push_back(neg(positive));
+    }
+    return device_.empty({rows}, logits.dtype());
+  };
+  const Tensor each = entropies();
+  {
+    const auto total = [&] {
+      const Tensor kept = device_.empty({rows}, logits.dtype());
+      return scalar(logits.dtype());
+    };
+    const auto mean = [&] {
+      const Tensor of_all = total(), count = scalar(Dtype::int64);
+      return scalar(logits.dtype());
+    };
+    const Tensor entropy = mean();
+    device_.scratch(size_of(logits.dtype()));
+  }
+  if (device_.training) {
+    const Tensor tokens = scalar(Dtype::int64);
+    device_.scratch(size_of(Dtype::int64));
+  }
+  const std::int64_t length = logits.size(1) - 1;
+  const Tensor shifted = contiguous(narrow(logits, 1, 0, length)), labels = contiguous(narrow(batch.labels, 1, 1, length));
+  const Tensor predictions = device_.empty(labels.sizes(), Dtype::int64);
+  const Tensor mask = device_.empty(labels.sizes(), Dtype::boolean);
+  const auto correct = [&] {
+    const Tensor equal = device_.empty(labels.sizes(), Dtype::boolean);
+    return device_.empty(labels.sizes(), Dtype::boolean);
+  };
+  const Tensor right = correct();
+  const Tensor total = sum_of_booleans(mask), of_right = sum_of_booleans(right);
+  const Tensor sum = scalar(Dtype::int64);
+  device_.scratch(Bytes{1});
+}
+
 TrainerForward::Outputs TrainerForward::compute_sft_loss(const Batch& batch, const Tensor& num_items, bool returns_logits) {
+  if (spec_.software.trl == Trl::v0_24) {
+    Outputs outputs = of_trainer(batch);
+    measure_logits(outputs.logits, batch);
+    return outputs;
+  }
   FusedHead outputs;
   Tensor loss;
   std::vector<Tensor> locals;

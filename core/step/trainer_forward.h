@@ -14,14 +14,14 @@ struct Batch {
 };
 Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence);
 
-// The tokens that count among these batches, a scalar (Trainer._get_num_items_in_batch).
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches);
+// The tokens that count among these batches, a scalar (Trainer._get_num_items_in_batch). None where the host keeps the number.
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transformers version);
 
 // The model as transformers.Trainer and TRL's SFTTrainer call it: under accelerate's autocast, with outputs cast to fp32, and the loss that
 // they make of its outputs.
 class TrainerForward {
  public:
-  TrainerForward(Device& device, const Training& training, Rank& rank);
+  TrainerForward(Device& device, const Spec& spec, Rank& rank);
 
   struct Outputs {
     Tensor loss, logits;
@@ -34,6 +34,7 @@ class TrainerForward {
   Outputs of_model(const Batch& batch);
   Tensor logits_of(const Batch& batch);
   Tensor smoothed(const Batch& batch, Tensor* logits);
+  void measure_logits(const Tensor& logits, const Batch& batch) const;
   Outputs compute_sft_loss(const Batch& batch, const Tensor& num_items, bool returns_logits);
   FusedHead fused(const Batch& batch);
   Tensor fused_loss(const FusedHead& outputs, const Tensor& num_items, std::vector<Tensor>& locals) const;
@@ -41,6 +42,7 @@ class TrainerForward {
   void wrap(Tensor& output) const;
 
   Device& device_;
+  const Spec& spec_;
   const Training& training_;
   Rank& rank_;
   ForwardOptions options_;

@@ -231,7 +231,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(read(with("allocator", {{"roundup_power2_divisions", 4}})), "/allocator/roundup_power2_divisions");
   one(read(with("allocator", {{"garbage_collection_threshold", 0.8}})), "/allocator/garbage_collection_threshold");
   one(read(with("software", {{"torch", "2.1"}})), "/software/torch");
-  one(read(with("software", {{"transformers", "4.56.2"}})), "/software/transformers");
+  one(read(with("software", {{"transformers", "4.37.2"}})), "/software/transformers");
   one(read(with("software", {{"stack", "megatron"}})), "/software/stack");
 }
 
