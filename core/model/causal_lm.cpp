@@ -192,7 +192,7 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
     const ModuleScope layers(device, a.names.layers);
     for (int i = 0; i < layer_count(); ++i) {
       const auto run = [this, i, context, &hooks](const Tensor& input) { return run_layer(i, input, context, hooks); };
-      switch (options.checkpointing) {
+      switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
         case Checkpointing::none: hidden = run(hidden); break;
         case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
         case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
@@ -289,7 +289,17 @@ FusedHead CausalLm::fused_head(const Tensor& ids, const Tensor& labels, const Fo
   return llmem::fused_head(hidden, lm_head_.weight, labels, options.num_items);
 }
 
+void CausalLm::train_copies(const Tensor& embedding, const Tensor& head) {
+  if (embedding) other_embedding_ = std::exchange(embed_tokens_, embedding);
+  if (head) other_head_ = std::exchange(lm_head_.weight, head);
+}
+
 void CausalLm::enable_adapters(bool enabled) {
+  if (enabled != adapters_enabled_) {
+    if (other_embedding_) std::swap(embed_tokens_, other_embedding_);
+    if (other_head_) std::swap(lm_head_.weight, other_head_);
+    adapters_enabled_ = enabled;
+  }
   for (const NamedLinear& each : linears_) {
     if (each.linear.parts->adapter) each.linear.parts->adapter->enabled = enabled;
   }

@@ -19,7 +19,8 @@ namespace llmem {
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
   Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
-  Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer
+  Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer, or
+  std::int64_t checkpoint_every = 1;                  // of each so many-th, from the first on
   bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
   Loss loss = Loss::standard;
   std::int64_t loss_chunk = 1024;
@@ -72,11 +73,16 @@ class CausalLm {
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   // Before 4.56, of the llama kind only Llama's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
   bool registers_its_norm() const { return architecture_->model_type == "llama"; }
+  const Architecture& architecture() const { return *architecture_; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".
   const std::vector<NamedLinear>& linears() const { return linears_; }
-  // peft's disable_adapter: forward without them.
+  // peft's disable_adapter: forward without them, and with the original of what has a copy.
   void enable_adapters(bool enabled);
+  // PEFT's modules_to_save: from now on the embedding, or the head, computes with this copy of its weight.
+  const Tensor& embedding_weight() const { return embed_tokens_; }
+  const Tensor& head_weight() const { return lm_head_.weight; }
+  void train_copies(const Tensor& embedding, const Tensor& head);
   void use_liger(const LigerKernels& kernels);
 
   // Tensor parallelism: which of `ranks` this one is, and what else is split.
@@ -116,6 +122,8 @@ class CausalLm {
   std::shared_ptr<const Architecture> architecture_;  // the layers read it, too
   std::vector<NamedTensor> parameters_;
   Tensor embed_tokens_, embed_scale_;
+  Tensor other_embedding_, other_head_;  // with modules_to_save: what is not in use, the original or the copy
+  bool adapters_enabled_ = true;
   std::vector<DecoderLayer> layers_;
   Norm norm_;
   RotaryEmbedding rotary_emb_, local_rotary_emb_;

@@ -164,7 +164,36 @@ void add_adapter(Device& device, const Linear& linear, const AdapterOptions& opt
 
 }  // namespace
 
-std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, const AdapterOptions& options, Dtype weights) {
+namespace {
+
+bool asks_for(const std::vector<std::string>& modules, std::string_view name) {
+  return std::any_of(modules.begin(), modules.end(), [&](const std::string& each) { return !each.empty() && ends_in(name, each); });
+}
+
+std::string embedding_of(const Architecture& a) { return std::string(a.names.model) + "." + std::string(a.names.embedding); }
+
+// peft/utils/other.py, ModulesToSaveWrapper: deepcopy(original_module), in the order of model.named_modules(). What trains of the model now.
+struct Copies {
+  NamedTensor embedding, head;
+};
+Copies train_copies(Device& device, CausalLm& model, const std::vector<std::string>& modules) {
+  const auto copy = [&](const std::string& name, const Tensor& original) {
+    if (!asks_for(modules, name)) return NamedTensor{};
+    const ModuleScope scope(device, name);
+    const Tensor made = weight_of(device, "modules_to_save", original.sizes(), original.dtype());
+    require_grad(made);
+    return NamedTensor{name + ".weight", made, -1};
+  };
+  const Architecture& a = model.architecture();
+  const NamedTensor embedding = copy(embedding_of(a), model.embedding_weight());
+  const NamedTensor head = copy(std::string(a.names.head), model.head_weight());
+  model.train_copies(embedding.tensor, head.tensor);
+  return {embedding, head};
+}
+
+}  // namespace
+
+std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights) {
   std::vector<const NamedLinear*> adapted;
   for (const NamedLinear& each : model.linears()) {
     if (options.all_linear ? each.name == "lm_head" : !any_ends(each.name, options.targets)) continue;
@@ -172,8 +201,10 @@ std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, con
     const ModuleScope scope(device, each.name);
     add_adapter(device, each.linear, options, weights);
   }
+  const Copies copies = train_copies(device, model, options.modules_to_save);
   // cast_adapter_dtype: half-precision adapters become fp32 once all are made.
   std::vector<NamedTensor> trained;
+  if (copies.embedding.tensor) trained.push_back(copies.embedding);
   for (const NamedLinear* each : adapted) {
     const ModuleScope scope(device, each->name);
     LoraAdapter& adapter = *each->linear.parts->adapter;
@@ -185,7 +216,39 @@ std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, con
       trained.push_back({each->name + "." + name + ".weight", *tensor, -1});
     }
   }
+  if (copies.head.tensor) trained.push_back(copies.head);
   return trained;
+}
+
+std::int64_t trained_count(const Training& training, const Architecture& a) {
+  const AdapterOptions& options = training.adapter;
+  const std::string embedding = embedding_of(a);
+  std::int64_t count = 0;
+  for (const Parameter& each : a.tensors) {
+    if (each.kind != Parameter::Kind::parameter) continue;
+    const std::string_view module = module_of(each.name);
+    const bool copied = asks_for(options.modules_to_save, module) && (module == embedding || module == a.names.head);
+    const bool adaptable = each.shape.size() == 2 && module != embedding;
+    if (training.method == Method::full || copied) {
+      count += each.count();
+    } else if (adaptable && (options.all_linear ? module != a.names.head : any_ends(module, options.targets))) {
+      count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[0] : 0);
+    }
+    const bool head_too = module == embedding && a.tied_embeddings && training.method == Method::lora;
+    if (head_too && asks_for(options.modules_to_save, a.names.head)) count += each.count();
+  }
+  return count;
+}
+
+Problems check_copies(const AdapterOptions& options, const Architecture& a) {
+  const std::string embedding = embedding_of(a);
+  for (const std::string& each : options.modules_to_save) {
+    if (!each.empty() && (ends_in(embedding, each) || ends_in(a.names.head, each)) && !a.head_bias) continue;
+    return {{"/training/adapter/modules_to_save", "unsupported",
+             "\"" + each + "\" is not supported here yet. Supported: the embedding and a head without bias, \"" +
+                 std::string(a.names.embedding) + "\" and \"" + std::string(a.names.head) + "\"."}};
+  }
+  return {};
 }
 
 // trl/trainer/sft_trainer.py

@@ -16,8 +16,14 @@ void load_quantized(Device& device, const CausalLm& model, const BaseQuantizatio
 // peft.prepare_model_for_kbit_training: what is left in half precision becomes fp32.
 void prepare_for_training(Device& device, const std::vector<NamedTensor>& parameters);
 
-// peft.get_peft_model. Returns what trains, in the order of model.parameters().
-std::vector<NamedTensor> add_adapters(Device& device, const CausalLm& model, const AdapterOptions& options, Dtype weights);
+// peft.get_peft_model: adapters, and copies of the modules to save. Returns what trains, in the order of model.parameters().
+std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights);
+
+// How many parameters train.
+std::int64_t trained_count(const Training& training, const Architecture& architecture);
+
+// Which modules PEFT's modules_to_save may name.
+Problems check_copies(const AdapterOptions& options, const Architecture& architecture);
 
 // What SFTTrainer does to the adapters of a quantised base: all but DoRA's magnitude become bfloat16.
 void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters);

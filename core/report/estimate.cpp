@@ -2,6 +2,7 @@
 
 #include "model/config.h"
 #include "model/older.h"
+#include "plan/adapt.h"
 #include "spec/read_spec.h"
 #include "step/play.h"
 
@@ -27,6 +28,7 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
     append(notes, reading.notes);
   }
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
+  if (problems.empty()) problems = check_copies(spec.value.training.adapter, architecture);
   if (problems.empty()) problems = check_older(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));
   Trace trace = play(spec.value, architecture, keep_shapes);

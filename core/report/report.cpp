@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "plan/adapt.h"
 #include "report/notes.h"
 #include "report/verdict.h"
 #include "report/words.h"
@@ -119,7 +120,7 @@ Result<Report> report_on(const Played& played) {
   report.model.hidden_size = architecture.hidden_size;
   report.model.vocab_size = architecture.vocab_size;
   for (const Parameter& parameter : parameters_of(architecture)) report.parameters.total += parameter.count();
-  report.parameters.trainable = report.parameters.total;
+  report.parameters.trainable = trained_count(spec.training, architecture);
 
   Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.data.degree * spec.tensor.degree * spec.pipeline.degree);
   const std::optional<Bytes> memory = memory_for_allocator(spec, outside);

@@ -212,6 +212,8 @@ void check_parallel(const Spec& spec, Problems& problems) {
     problems.push_back({"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
   if (training.method == Method::lora) refuse("method", "lora");
+  if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
+  if (!training.adapter.modules_to_save.empty()) refuse("adapter/modules_to_save", "modules_to_save");
   if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
   if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || training.loss == Loss::liger_fused_linear)
@@ -238,6 +240,7 @@ void check_software(Spec& spec, Problems& problems) {
   if (training.loss != Loss::standard) refuse("/training/loss", "a loss but the standard one");
   if (training.label_smoothing) refuse("/training/label_smoothing", "label smoothing");
   if (training.mask != Mask::none) refuse("/training/mask", "a padded batch");
+  if (training.checkpoint_every > 1) refuse("/training/checkpointing", "checkpointing of some layers only");
   // gradient_checkpointing_enable's own choice, which Trainer leaves to it
   if (training.loop != Loop::plain && training.checkpointing == Checkpointing::full) training.checkpointing = Checkpointing::full_reentrant;
 }

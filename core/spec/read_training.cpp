@@ -54,8 +54,8 @@ constexpr Choice kOptimizers[] = {choice("adamw", OptimizerName::adamw),
                                   choice("paged_lion_8bit", OptimizerName::paged_lion_8bit),
                                   choice("ademamix", OptimizerName::ademamix),
                                   choice("ademamix_8bit", OptimizerName::ademamix_8bit),
-                                  {"rmsprop_8bit", kNotYet},
-                                  {"sgd_8bit", kNotYet},
+                                  choice("rmsprop_8bit", OptimizerName::rmsprop_8bit),
+                                  choice("sgd_8bit", OptimizerName::sgd_8bit),
                                   {"adamw_8bit_torchao", kNotYet},
                                   {"adamw_4bit_torchao", kNotYet},
                                   {"adamw_fp8_torchao", kNotYet},
@@ -101,7 +101,6 @@ void read_adapter(const Json* object, AdapterOptions& adapter, Problems& problem
   reader.number("dropout", adapter.dropout, 0.0, 1.0);
   reader.boolean("dora", adapter.dora);
   read_strings(reader, "modules_to_save", "a list of module names", adapter.modules_to_save);
-  if (!adapter.modules_to_save.empty()) reader.problem("modules_to_save", "unsupported", "is not supported yet. Supported: none.");
   reader.boolean("upcast", adapter.upcast);
   reader.done();
 }
@@ -171,7 +170,9 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
     if (!sound) reader.problem(key, "type", "must be a list of two numbers, not " + quoted(*value));
   }
   optimizer.weight_decay = positive(reader, "weight_decay", kUnlimited);
-  if (name == OptimizerName::sgd || name == OptimizerName::rmsprop) optimizer.momentum = positive(reader, "momentum", kUnlimited);
+  if (name == OptimizerName::sgd || name == OptimizerName::rmsprop || name == OptimizerName::sgd_8bit ||
+      name == OptimizerName::rmsprop_8bit)
+    optimizer.momentum = positive(reader, "momentum", kUnlimited);
   if (name == OptimizerName::sgd) reader.boolean("nesterov", optimizer.nesterov);
   if (name == OptimizerName::rmsprop) reader.boolean("centered", optimizer.centered);
   if (name == OptimizerName::adamw || name == OptimizerName::adam) reader.boolean("amsgrad", optimizer.amsgrad);
@@ -179,15 +180,14 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
   reader.done();
 }
 
-void read_checkpointing(ObjectReader& training, Checkpointing& checkpointing, Problems& problems) {
+void read_checkpointing(ObjectReader& training, Checkpointing& checkpointing, std::int64_t& every, Problems& problems) {
   const Json* value = training.find("checkpointing");
   if (value && value->is_object()) {
     ObjectReader reader(value, training.at("checkpointing"), problems);
-    std::int64_t every = 1;
     if (!reader.given("every")) reader.problem("every", "missing", "{\"every\": n} checkpoints each n-th layer");
     reader.integer("every", every, 1, 1 << 16);
     reader.done();
-    training.problem("checkpointing", "unsupported", "{\"every\": n} is not supported yet. Supported: none, full, full_reentrant.");
+    checkpointing = Checkpointing::full;
     return;
   }
   read_choice(training, "checkpointing", kCheckpointings, checkpointing);
@@ -237,6 +237,17 @@ void check_loss_of_loop(ObjectReader& reader, const Training& training) {
   if (training.loop == Loop::trainer && of_liger && !training.evaluation) return;
   reader.problem("loss", "unsupported",
                  "a loop of Transformers is supported with the standard loss; the trainer also with Liger's, without an evaluation.");
+}
+
+// bitsandbytes/backends/cuda/ops.py: these two have no kernel for bfloat16 gradients of the tensors that stay in 32 bits.
+void check_8bit(ObjectReader& reader, const Training& training) {
+  const OptimizerName name = training.optimizer.name;
+  if (name != OptimizerName::sgd_8bit && name != OptimizerName::rmsprop_8bit) return;
+  if (training.method == Method::full && training.weights == Dtype::bfloat16)
+    reader.problem("optimizer", "conflict",
+                   "bitsandbytes refuses bfloat16 gradients of small tensors with this optimizer: give weights float32");
+  if (name == OptimizerName::sgd_8bit && !training.optimizer.momentum)
+    reader.problem("optimizer", "conflict", "bitsandbytes has SGD8bit with momentum only");
 }
 
 void check_tokens(ObjectReader& reader, const Training& training) {
@@ -300,7 +311,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   }
   reader.integer("accumulation", training.accumulation, 1, 1 << 16);
   read_choice(reader, "mask", kMasks, training.mask);
-  read_checkpointing(reader, training.checkpointing, problems);
+  read_checkpointing(reader, training.checkpointing, training.checkpoint_every, problems);
   read_choice(reader, "attention", kAttentions, training.attention);
   if (training.attention == Attention::flash_attention_2) check_flash_attention(reader, training);
 
@@ -322,6 +333,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   if (training.loop == Loop::plain && training.label_smoothing)
     reader.problem("label_smoothing", "conflict", "the plain loop has none: give loop trainer");
   check_loss_of_loop(reader, training);
+  check_8bit(reader, training);
   training.weight_decay = positive(reader, "weight_decay", kUnlimited);
   std::int64_t count = 0;
   reader.integer("logging_steps", count, 1, INT64_MAX);

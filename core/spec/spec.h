@@ -47,6 +47,8 @@ enum class OptimizerName : std::uint8_t {
   paged_lion_8bit,
   ademamix,
   ademamix_8bit,
+  sgd_8bit,
+  rmsprop_8bit,
 };
 enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
 
@@ -108,6 +110,7 @@ struct Training {
   std::int64_t sequence = 2048;   // tokens a row
   std::int64_t accumulation = 1;  // micro-batches an optimizer step
   Checkpointing checkpointing = Checkpointing::none;
+  std::int64_t checkpoint_every = 1;  // checkpointing of each so many-th decoder layer, from the first on
   Attention attention = Attention::sdpa;
   Mask mask = Mask::none;
   Loss loss = Loss::standard;

@@ -23,6 +23,8 @@ Rule rule_of(OptimizerName name) {
     case OptimizerName::lion_bnb: return {1, false, false, false};
     case OptimizerName::paged_lion: return {1, false, false, true};
     case OptimizerName::paged_lion_8bit: return {1, false, true, true};
+    case OptimizerName::sgd_8bit:
+    case OptimizerName::rmsprop_8bit: return {1, false, true, false};
     case OptimizerName::ademamix: return {2, true, false, false};
     case OptimizerName::ademamix_8bit: return {2, true, true, false};
     default: return {1, true, false, false};  // adamw_bnb

@@ -19,6 +19,7 @@ ForwardOptions forward_options(const Spec& spec) {
   options.attention = training.attention;
   options.half = training.autocast.value_or(training.weights);
   options.checkpointing = training.checkpointing;
+  options.checkpoint_every = training.checkpoint_every;
   options.loss = training.loss;
   options.loss_chunk = training.loss_chunk;
   // gradient_checkpointing_enable asks for it; embeddings that train have a gradient anyway.
@@ -205,13 +206,14 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes)
     Device device({spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms}, trace);
     device.begin_phase("loaded");
     Rank rank = make_rank(device, spec, architecture);
-    device.point("loaded");
     std::shared_ptr<void> alive;
     if (spec.training.loop == Loop::plain) {
       const auto loop = std::make_shared<TrainingLoop>(device, spec, rank);
+      device.point("loaded");
       for (int i = 0; i < steps_played; ++i) loop->step(i);
       alive = loop;
     } else {
+      device.point("loaded");
       alive = run_trainer(device, spec, rank);
     }
     device.finish();

@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <initializer_list>
+
+#include "embedded_presets.h"
 #include "files.h"
 #include "model/config.h"
+#include "report/estimate.h"
 
 // Inputs of public reports (tests/cases/README.md has what is right and where it was reported).
 namespace llmem {
@@ -85,6 +90,181 @@ TEST(Cases, B39EveryWayToWriteRotaryScaling) {
     config["rope_scaling"] = odd;
     EXPECT_EQ(total_of(config), 8'030'261'248);
     EXPECT_EQ(read_architecture(config).notes.size(), 1u);
+  }
+}
+
+// ---------------------------------------------------------------- what is answered
+
+using Json = nlohmann::json;
+
+Json answer_to(const Json& spec) {
+  const Json answer = parse_json(estimate(spec.dump(), embedded_presets())).value;
+  EXPECT_TRUE(answer.value("ok", false)) << spec.dump() << "\n" << answer.dump();
+  return answer.value("ok", false) ? answer["value"] : Json();
+}
+
+std::int64_t peak_of(const Json& spec) { return answer_to(spec)["ranks"][0]["peak_allocated"].get<std::int64_t>(); }
+
+Json recipe(const char* model, const Json& training, const char* gpu = "a100-sxm-80gb") {
+  return {{"model", model}, {"training", training}, {"cluster", {{"gpu", gpu}}}};
+}
+
+const Json nf4 = {{"bits", 4}, {"type", "nf4"}, {"compute_dtype", "bfloat16"}};
+
+TEST(Cases, B04AdaptersTakeLessThanFullTrainingAndAPastedConfigIsThePreset) {
+  const char* model = "codellama/CodeLlama-7b-hf";
+  const Json adapter = {{"rank", 8}, {"targets", {"q_proj", "k_proj"}}};
+  const std::int64_t full = peak_of(recipe(model, {{"sequence", 2048}}));
+  const std::int64_t lora = peak_of(recipe(model, {{"sequence", 2048}, {"method", "lora"}, {"adapter", adapter}}));
+  const std::int64_t qlora =
+      peak_of(recipe(model, {{"sequence", 2048}, {"method", "lora"}, {"adapter", adapter}, {"base_quantization", nf4}}));
+  EXPECT_LT(qlora, lora);
+  EXPECT_LT(lora, full);
+  EXPECT_GT(lora, 13'000'000'000);
+  EXPECT_LT(lora, 40'000'000'000);
+  Json pasted = recipe(model, {{"sequence", 2048}});
+  const std::string of_preset = estimate(pasted.dump(), embedded_presets());
+  pasted["model"] = {{"name", model}, {"config", file_json("presets/models/codellama__CodeLlama-7b-hf.json")["config"]}};
+  EXPECT_EQ(estimate(pasted.dump(), embedded_presets()), of_preset);
+}
+
+TEST(Cases, B06AdaptersSaveGradientsAndStatesNotActivations) {
+  const char* model = "TinyLlama/TinyLlama-1.1B-Chat-v1.0";
+  const Json adapter = {{"rank", 64}, {"targets", {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}}};
+  const auto with = [&](std::int64_t sequence, bool lora) {
+    Json training = {{"sequence", sequence}, {"attention", "flash_attention_2"}};
+    if (lora) training.update(Json{{"method", "lora"}, {"adapter", adapter}});
+    return recipe(model, training);
+  };
+  const Json parameters = answer_to(with(512, true))["parameters"];
+  EXPECT_EQ(parameters["trainable"], 50'462'720);
+  EXPECT_EQ(parameters["total"].get<std::int64_t>() + 50'462'720, 1'150'511'104);
+  double before = 2.0;
+  for (const std::int64_t sequence : {512, 1024, 2048, 4096, 8192}) {
+    const auto full = static_cast<double>(peak_of(with(sequence, false))), lora = static_cast<double>(peak_of(with(sequence, true)));
+    const double gain = (full - lora) / full;
+    EXPECT_LT(gain, before) << sequence;
+    before = gain;
+  }
+}
+
+// A Llama of one small layer over a vocabulary.
+Json small_llama(std::int64_t vocabulary) {
+  return {{"name", "small"},
+          {"config",
+           {{"model_type", "llama"},
+            {"hidden_size", 128},
+            {"intermediate_size", 256},
+            {"num_hidden_layers", 1},
+            {"num_attention_heads", 2},
+            {"num_key_value_heads", 2},
+            {"vocab_size", vocabulary},
+            {"rms_norm_eps", 1e-5},
+            {"hidden_act", "silu"},
+            {"tie_word_embeddings", false}}}};
+}
+
+// The sizes of the three largest requests.
+std::vector<std::int64_t> largest_requests(const Json& spec) {
+  const auto played = play_spec(spec.dump(), embedded_presets());
+  EXPECT_TRUE(played.has_value()) << spec.dump();
+  std::vector<std::int64_t> sizes;
+  for (const Allocation& each : played->trace.allocations) sizes.push_back(each.bytes.count);
+  std::sort(sizes.rbegin(), sizes.rend());
+  sizes.resize(3);
+  return sizes;
+}
+
+TEST(Cases, B24LogitsAreTokensTimesVocabularyTimesBytesTimesLiveCopies) {
+  const auto with = [](std::int64_t vocabulary, std::int64_t rows, std::int64_t sequence, const char* weights, const char* loss) {
+    return Json{{"model", small_llama(vocabulary)},
+                {"training", {{"micro_batch", rows}, {"sequence", sequence}, {"weights", weights}, {"loss", loss}}}};
+  };
+  const std::int64_t copy = std::int64_t{16} * 1024 * 32768 * 4;
+  EXPECT_EQ(copy, 2'147'483'648);
+  const Json full = with(32768, 16, 1024, "float32", "standard");
+  EXPECT_EQ(largest_requests(full), (std::vector<std::int64_t>{copy, copy, copy}));
+  // The logarithms, their gradient and the logits' gradient are alive together; in chunks there is nothing of that size.
+  const Json chunked = with(32768, 16, 1024, "float32", "chunked");
+  EXPECT_LT(largest_requests(chunked)[0], copy);
+  EXPECT_GT(peak_of(full) - peak_of(chunked), 2 * copy);
+  EXPECT_EQ(largest_requests(with(248320, 1, 11600, "float32", "standard"))[0], std::int64_t{11600} * 248320 * 4);  // 10.73 GiB
+  EXPECT_EQ(largest_requests(with(151936, 1, 32768, "float32", "standard"))[0], std::int64_t{32768} * 151936 * 4);  // 18.55 GiB
+  // bfloat16 logits, 1.00 GiB, beside fp32 copies of twice that
+  const auto played = play_spec(with(131072, 1, 4096, "bfloat16", "standard").dump(), embedded_presets());
+  const auto of_size = [&](std::int64_t bytes) {
+    return std::count_if(played->trace.allocations.begin(), played->trace.allocations.end(),
+                         [&](const Allocation& each) { return each.bytes.count == bytes; });
+  };
+  EXPECT_GE(of_size(std::int64_t{4096} * 131072 * 2), 1);
+  EXPECT_GE(of_size(std::int64_t{4096} * 131072 * 4), 2);
+}
+
+TEST(Cases, B26ExpandableSegmentsChangeWhatIsReservedNotWhatIsAllocated) {
+  Json spec = recipe("meta-llama/Meta-Llama-3-8B", {{"micro_batch", 2},
+                                                    {"sequence", 512},
+                                                    {"method", "lora"},
+                                                    {"adapter", {{"rank", 8}, {"targets", {"q_proj", "v_proj", "o_proj"}}}},
+                                                    {"base_quantization", nf4},
+                                                    {"checkpointing", "full"}});
+  const Json usual = answer_to(spec)["ranks"][0];
+  spec["allocator"] = {{"expandable_segments", true}};
+  const Json expandable = answer_to(spec)["ranks"][0];
+  const auto allocated = [](const Json& rank) { return rank["peak_allocated"].get<double>(); };
+  const auto overhead = [&](const Json& rank) { return rank["peak_reserved"].get<double>() - allocated(rank); };
+  EXPECT_NEAR(allocated(expandable) / allocated(usual), 1.0, 0.005);  // blocks are split further: no remainders are counted
+  EXPECT_GT(overhead(usual), 0.0);
+  EXPECT_LT(overhead(expandable), overhead(usual));
+}
+
+// axolotl's packing makes one row of micro_batch_size * sequence_len tokens (web/test/files.test.ts reads the file so).
+TEST(Cases, B27APackedBatchIsOneLongRow) {
+  const auto with = [](const char* attention) {
+    return Json{{"model", small_llama(1024)}, {"training", {{"micro_batch", 1}, {"sequence", 16384}, {"attention", attention}}}};
+  };
+  EXPECT_LT(largest_requests(with("flash_attention_2"))[0], std::int64_t{16384} * 16384);
+  EXPECT_EQ(largest_requests(with("eager"))[0], std::int64_t{2} * 16384 * 16384 * 4);  // of two heads, in fp32
+}
+
+TEST(Cases, B28StatesOfTheFirstStepCountInTheSecond) {
+  Json training = {
+      {"sequence", 16384}, {"optimizer", {{"name", "adamw_8bit"}}}, {"attention", "flash_attention_2"}, {"autocast", "bfloat16"}};
+  const Json failed = answer_to(recipe("HuggingFaceTB/SmolLM2-1.7B", training, "h100-sxm-80gb"));
+  EXPECT_EQ(failed["verdict"]["status"], "does_not_fit") << failed["verdict"].dump();
+  const Json points = failed["ranks"][0]["points"];
+  const auto peak_at = [&](const char* name) {
+    for (const Json& point : points)
+      if (point["at"] == name) return point["peak_allocated"].get<std::int64_t>();
+    return std::int64_t{0};
+  };
+  EXPECT_GT(peak_at("step1.backward0"), peak_at("step0.backward0") + std::int64_t{2} * 1'700'000'000);  // two states of a byte
+  training["checkpointing"] = "full";
+  EXPECT_EQ(answer_to(recipe("HuggingFaceTB/SmolLM2-1.7B", training, "h100-sxm-80gb"))["verdict"]["status"], "fits");
+}
+
+// PEFT's fp32 adapters on a bf16 base: each adapted linear keeps its input in fp32.
+TEST(Cases, B41AdaptersInFp32KeepTheirInputsInFp32) {
+  const auto peak = [](const char* model, std::int64_t rows, bool upcast, const char* checkpointing) {
+    return peak_of(recipe(model,
+                          {{"method", "lora"},
+                           {"adapter", {{"rank", 64}, {"targets", "all-linear"}, {"upcast", upcast}}},
+                           {"micro_batch", rows},
+                           {"sequence", 4096},
+                           {"loss", "trl_tiled"},
+                           {"checkpointing", checkpointing}},
+                          "a100-sxm-40gb"));
+  };
+  struct Measured {
+    const char* model;
+    std::int64_t rows, hidden, intermediate, layers;
+  };
+  for (const Measured& m : {Measured{"Qwen/Qwen2.5-0.5B", 8, 896, 4864, 24}, Measured{"Qwen/Qwen2.5-1.5B", 4, 1536, 8960, 28}}) {
+    const std::int64_t inputs = 6 * m.hidden + m.intermediate;  // of the seven linears
+    const auto a_layer = static_cast<double>(m.rows * 4096 * inputs * 4);
+    const double none = static_cast<double>(peak(m.model, m.rows, true, "none") - peak(m.model, m.rows, false, "none"));
+    EXPECT_NEAR(none / (a_layer * static_cast<double>(m.layers)), 1.0, 0.25) << m.model;
+    const double checkpointed = static_cast<double>(peak(m.model, m.rows, true, "full") - peak(m.model, m.rows, false, "full"));
+    EXPECT_NEAR(checkpointed / a_layer, 1.0, 0.5) << m.model;
   }
 }
 
