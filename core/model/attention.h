@@ -15,7 +15,7 @@ struct LayerContext {
   Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
   Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
-  bool repeats_keys = false;  // SDPA is given as many key heads as query heads, and copies without gaps
+  bool repeats_keys = false;     // SDPA is given as many key heads as query heads, and copies without gaps
   std::shared_ptr<KeyValueCache> cache;
 };
 

@@ -60,17 +60,26 @@ Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, c
   Tensor smoothed = sum_last_float(log_probabilities);
   nll = masked_fill_in_place(nll, padding);
   smoothed = masked_fill_in_place(smoothed, padding);
-  const auto over = [](const Tensor& each, const Tensor& denominator) {
-    const Tensor sum = sum_all(each);
-    return div(sum, denominator);
+  // padding_mask.numel() - padding_mask.long().sum()
+  const auto kept = [&] {
+    const auto sum = [&] {
+      const Tensor integers = unary_no_grad(padding, "padding_mask", Dtype::int64);
+      return device.empty({}, Dtype::int64);
+    };
+    const Tensor masked = sum();
+    return device.empty({}, Dtype::int64);
   };
-  nll = over(nll, num_items);
+  const Tensor denominator = num_items ? num_items : kept();
+  const auto over = [](const Tensor& each, const Tensor& count) {
+    const Tensor sum = sum_all(each);
+    return div(sum, count);
+  };
+  nll = over(nll, denominator);
   {
     const Tensor sum = sum_all(smoothed);
-    const Tensor words = unary_no_grad(num_items, "denominator", num_items.dtype());
+    const Tensor words = unary_no_grad(denominator, "denominator", denominator.dtype());
     smoothed = div(sum, words);
   }
-  (void)device;
   const Tensor first = mul_scalar(nll);
   const Tensor second = mul_scalar(smoothed);
   return add(first, second);

@@ -33,7 +33,8 @@ bool is_hidden_matrix(const NamedTensor& parameter) {
 
 }  // namespace
 
-void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options) {
+void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options,
+                       const Tensor& in_32_bits) {
   switch (options.name) {
     case OptimizerName::adafactor:
     case OptimizerName::adafactor_hf: to.push_back(make_adafactor(device, std::move(parameters), options)); return;
@@ -50,7 +51,7 @@ void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> 
     default: break;
   }
   to.push_back(options.name < OptimizerName::muon ? make_torch_optimizer(device, std::move(parameters), options)
-                                                  : make_bitsandbytes(device, std::move(parameters), options));
+                                                  : make_bitsandbytes(device, std::move(parameters), options, in_32_bits));
 }
 
 void update_all(Device& device, const Optimizers& optimizers) {

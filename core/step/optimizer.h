@@ -41,7 +41,9 @@ class Optimizer {
 // Several that share the parameters out among them, one after the other.
 using Optimizers = std::vector<std::unique_ptr<Optimizer>>;
 
-void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
+// `in_32_bits`: of bitsandbytes' 8-bit kinds, a parameter whose states stay in fp32; none: none.
+void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options,
+                       const Tensor& in_32_bits = {});
 
 // A step of each.
 void update_all(Device& device, const Optimizers& optimizers);
@@ -52,7 +54,8 @@ std::unique_ptr<Optimizer> make_adafactor(Device& device, std::vector<NamedTenso
 std::unique_ptr<Optimizer> make_muon(Device& device, std::vector<NamedTensor> parameters);
 std::unique_ptr<Optimizer> make_lion(Device& device, std::vector<NamedTensor> parameters);
 std::unique_ptr<Optimizer> make_schedule_free(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
-std::unique_ptr<Optimizer> make_bitsandbytes(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_bitsandbytes(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options,
+                                             const Tensor& in_32_bits);
 
 // torch.nn.utils.clip_grad_norm_ (foreach) over the gradients of these parameters. Sharded: each gradient is a DTensor of which
 // this rank has a part. Returns the norm before clipping, a scalar.

@@ -33,7 +33,8 @@ Rule rule_of(OptimizerName name) {
 
 class BitsAndBytes : public Optimizer {
  public:
-  BitsAndBytes(Device& device, std::vector<NamedTensor> parameters, Rule rule) : Optimizer(device, std::move(parameters)), rule_(rule) {}
+  BitsAndBytes(Device& device, std::vector<NamedTensor> parameters, Rule rule, const Tensor& in_32_bits)
+      : Optimizer(device, std::move(parameters)), rule_(rule), in_32_bits_(in_32_bits) {}
 
   void step() override {
     if (!states_.empty()) return;
@@ -45,7 +46,7 @@ class BitsAndBytes : public Optimizer {
 
  private:
   void make_state(const Tensor& p) {
-    const bool in_8_bits = rule_.in_8_bits && p.numel() >= smallest_in_8_bits;
+    const bool in_8_bits = rule_.in_8_bits && p.numel() >= smallest_in_8_bits && p.get() != in_32_bits_.get();
     const Dtype dtype = in_8_bits ? Dtype::uint8 : Dtype::float32;
     const bool scales_first = rule_.first_copies > 1;  // bitsandbytes/optim/ademamix.py, init_state
     if (in_8_bits) make_maps();
@@ -72,14 +73,16 @@ class BitsAndBytes : public Optimizer {
   }
 
   Rule rule_;
+  Tensor in_32_bits_;  // GlobalOptimManager.register_module_override
   bool maps_made_ = false;
   std::vector<Tensor> states_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_bitsandbytes(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options) {
-  return std::make_unique<BitsAndBytes>(device, std::move(parameters), rule_of(options.name));
+std::unique_ptr<Optimizer> make_bitsandbytes(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options,
+                                             const Tensor& in_32_bits) {
+  return std::make_unique<BitsAndBytes>(device, std::move(parameters), rule_of(options.name), in_32_bits);
 }
 
 }  // namespace llmem

@@ -37,8 +37,10 @@ class TrainerLoop {
     const auto others = std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) {
       return older ? decayed_before_4_56(each.name, version, registered) : decays(each.name);
     });
-    append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer);
-    if (others != all.end()) append_optimizers(optimizers_, device, {others, all.end()}, training_.optimizer);
+    // create_optimizer: nn.Embedding's states stay in 32 bits
+    const Tensor embedding = rank.model->embedding_weight();
+    append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer, embedding);
+    if (others != all.end()) append_optimizers(optimizers_, device, {others, all.end()}, training_.optimizer, embedding);
   }
 
   void train() {

@@ -226,20 +226,31 @@ TEST(Cases, B27APackedBatchIsOneLongRow) {
   EXPECT_EQ(largest_requests(with("eager"))[0], std::int64_t{2} * 16384 * 16384 * 4);  // of two heads, in fp32
 }
 
+// The model is made at random, so in fp32. What is short of memory by less than the states take gets through the first step.
 TEST(Cases, B28StatesOfTheFirstStepCountInTheSecond) {
-  Json training = {
-      {"sequence", 16384}, {"optimizer", {{"name", "adamw_8bit"}}}, {"attention", "flash_attention_2"}, {"autocast", "bfloat16"}};
-  const Json failed = answer_to(recipe("HuggingFaceTB/SmolLM2-1.7B", training, "h100-sxm-80gb"));
-  EXPECT_EQ(failed["verdict"]["status"], "does_not_fit") << failed["verdict"].dump();
-  const Json points = failed["ranks"][0]["points"];
-  const auto peak_at = [&](const char* name) {
-    for (const Json& point : points)
-      if (point["at"] == name) return point["peak_allocated"].get<std::int64_t>();
-    return std::int64_t{0};
+  Json training = {{"weights", "float32"},
+                   {"autocast", "bfloat16"},
+                   {"sequence", 16384},
+                   {"optimizer", {{"name", "adamw_8bit"}}},
+                   {"attention", "flash_attention_2"}};
+  const auto on = [&](std::int64_t memory) {
+    Json spec = recipe("HuggingFaceTB/SmolLM2-1.7B", training, "h100-sxm-80gb");
+    spec["cluster"]["memory"] = memory;
+    return answer_to(spec);
   };
-  EXPECT_GT(peak_at("step1.backward0"), peak_at("step0.backward0") + std::int64_t{2} * 1'700'000'000);  // two states of a byte
+  const Json ample = on(std::int64_t{80} << 30)["ranks"][0];
+  std::int64_t first = 0, second = 0;
+  for (const Json& point : ample["points"]) {
+    if (point["at"] == "step0.backward0") first = point["peak_reserved"];
+    if (point["at"] == "step1.backward0") second = point["peak_reserved"];
+  }
+  EXPECT_GT(second, first + std::int64_t{3} * 1'000'000'000);  // two states of a byte
+  const Json failed = on((first + second) / 2);
+  EXPECT_EQ(failed["verdict"]["status"], "does_not_fit");
+  ASSERT_TRUE(failed["ranks"][0]["out_of_memory"].is_object());
+  EXPECT_EQ(failed["ranks"][0]["out_of_memory"]["phase"].get<std::string>().substr(0, 5), "step1");
   training["checkpointing"] = "full";
-  EXPECT_EQ(answer_to(recipe("HuggingFaceTB/SmolLM2-1.7B", training, "h100-sxm-80gb"))["verdict"]["status"], "fits");
+  EXPECT_EQ(on((first + second) / 2)["verdict"]["status"], "fits");
 }
 
 // PEFT's fp32 adapters on a bf16 base: each adapted linear keeps its input in fp32.
@@ -261,8 +272,10 @@ TEST(Cases, B41AdaptersInFp32KeepTheirInputsInFp32) {
   for (const Measured& m : {Measured{"Qwen/Qwen2.5-0.5B", 8, 896, 4864, 24}, Measured{"Qwen/Qwen2.5-1.5B", 4, 1536, 8960, 28}}) {
     const std::int64_t inputs = 6 * m.hidden + m.intermediate;  // of the seven linears
     const auto a_layer = static_cast<double>(m.rows * 4096 * inputs * 4);
+    // … in place of half as much, once for q, k, v and once for gate and up
+    const auto in_half = static_cast<double>(m.rows * 4096 * (3 * m.hidden + m.intermediate) * 2);
     const double none = static_cast<double>(peak(m.model, m.rows, true, "none") - peak(m.model, m.rows, false, "none"));
-    EXPECT_NEAR(none / (a_layer * static_cast<double>(m.layers)), 1.0, 0.25) << m.model;
+    EXPECT_NEAR(none / ((a_layer - in_half) * static_cast<double>(m.layers)), 1.0, 0.2) << m.model;
     const double checkpointed = static_cast<double>(peak(m.model, m.rows, true, "full") - peak(m.model, m.rows, false, "full"));
     EXPECT_NEAR(checkpointed / a_layer, 1.0, 0.5) << m.model;
   }
