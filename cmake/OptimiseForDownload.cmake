@@ -2,7 +2,7 @@
 # times as long otherwise), and what runs once an estimate under -Oz.
 # Each file gets exactly one -O flag: em++ remembers an -Os that a later -O2 replaced, and goes on inlining less.
 function(optimise_for_download)
-  set(once "/(base|spec|report)/|/model/(config|families)[^/]*$|declaration")
+  set(once "/(base|spec|report|plan|time|search)/|/step/(optimizer_|grad_scaler|trainer)[^/]*$|/model/(config|families)[^/]*$|declaration")
   set(hot "/allocator/|/tensor/(autograd|device|shape|tensor)\\.cpp$")
   set(warm "/report/(ledger|report)\\.cpp$")
   foreach(source IN LISTS ARGN)

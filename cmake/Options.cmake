@@ -10,8 +10,9 @@ target_compile_options(options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
 target_compile_options(options INTERFACE -fno-exceptions -fno-rtti)
 
 # Link-time optimisation takes 8 % off the download.
+# Bulk memory: memory.copy in place of loops and calls of memmove (in every browser since 2020).
 if(EMSCRIPTEN)
-  target_compile_options(options INTERFACE -flto)
+  target_compile_options(options INTERFACE -flto -mbulk-memory)
   target_link_options(options INTERFACE -flto)
 endif()
 

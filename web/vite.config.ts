@@ -27,6 +27,7 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^llmem-core-binary(?=\?)/, replacement: `${core}/llmem.wasm` },
+      { find: /^llmem-core-rest(?=\?)/, replacement: `${core}/llmem.rest.wasm` },
       { find: 'llmem-core', replacement: `${core}/llmem.mjs` },
     ],
   },

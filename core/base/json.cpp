@@ -58,7 +58,7 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
     Open& object = open_.back();
     object.current = name;
     for (const std::string& other : object.seen) {
-      if (other == name) problems_.push_back({here(), "conflict", "the key \"" + shortened(name) + "\" is given twice in one object"});
+      if (other == name) add(problems_, {here(), "conflict", "the key \"" + shortened(name) + "\" is given twice in one object"});
     }
     if (object.seen.size() < kCompared) object.seen.push_back(name);
     return json_sax_dom_parser::key(name);
@@ -82,7 +82,7 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …; expected …"
     std::string_view why = error.what();
     if (const std::size_t colon = why.find(": "); colon != why.npos) why.remove_prefix(colon + 2);
-    problems_.push_back(
+    add(problems_,
         {std::string(at_), "syntax",
          place_in(text_, byte > 0 ? byte - 1 : 0) + ": not valid JSON near '" + printable(token, 20) + "': " + printable(why, 160)});
     return false;
@@ -102,7 +102,7 @@ class Handler : public nlohmann::detail::json_sax_dom_parser<Json> {
 
   bool deeper() {
     if (++depth_ <= kDeepest) return true;
-    problems_.push_back({std::string(at_), "syntax", "nested more than " + std::to_string(kDeepest) + " levels deep"});
+    add(problems_, {std::string(at_), "syntax", "nested more than " + std::to_string(kDeepest) + " levels deep"});
     return false;
   }
 

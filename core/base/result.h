@@ -2,6 +2,7 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 namespace llmem {
@@ -14,6 +15,9 @@ struct Problem {
 };
 
 using Problems = std::vector<Problem>;
+
+// Cold: what makes a problem's words is moved out of the way of what runs when all is well, in the WASM into a file of its own.
+[[gnu::cold]] inline void add(Problems& problems, Problem problem) { problems.push_back(std::move(problem)); }
 
 // What a reader should know about an input that is not wrong: where, and in words.
 struct Note {

@@ -1,7 +1,7 @@
 #include "model/causal_lm.h"
 
 #include <cstdlib>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "model/declaration.h"
@@ -34,7 +34,7 @@ class ModelTensors {
   Norm norm(const std::string& name, NormKind kind) const { return {true, kind, find(name + ".weight"), find(name + ".bias")}; }
 
  private:
-  std::unordered_map<std::string, Tensor> by_name_;
+  std::map<std::string, Tensor> by_name_;
 
  public:
   mutable std::vector<NamedLinear> linears;  // in the order in which they were asked for

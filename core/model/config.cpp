@@ -131,7 +131,7 @@ void note_quantization(ObjectReader& config, std::vector<Note>& notes) {
 void declare(ConfigReader& c, const Family& family, Architecture& out, Problems& problems) {
   constexpr std::int64_t kMostNorms = 1 << 17;
   if (out.qk_norm_kind == QkNorm::each_head_apart && out.heads * out.layers > kMostNorms) {
-    problems.push_back({"/model/config", "range", "these sizes make more than 100 thousand norms"});
+    add(problems, {"/model/config", "range", "these sizes make more than 100 thousand norms"});
     return;
   }
   std::vector<Parameter> declared;
@@ -143,7 +143,7 @@ void declare(ConfigReader& c, const Family& family, Architecture& out, Problems&
     count += product;
   }
   if (count > 0x1p46)
-    problems.push_back({"/model/config", "range", "these sizes make more than 70 trillion parameters"});
+    add(problems, {"/model/config", "range", "these sizes make more than 70 trillion parameters"});
   else
     out.tensors = in_order_of_parameters(std::move(declared));
 }

@@ -1,7 +1,7 @@
 #include "report/ledger.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
 namespace llmem {
 namespace {
@@ -18,7 +18,7 @@ struct FoldedModules {
 
 FoldedModules fold(const std::vector<std::string>& modules) {
   FoldedModules out;
-  std::unordered_map<std::string, std::uint32_t> numbers;
+  std::map<std::string, std::uint32_t> numbers;
   out.of_module.reserve(modules.size());
   for (const std::string& module : modules) {
     std::string path = folded(module);

@@ -71,10 +71,10 @@ void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& tr
   if (const Json* config = reader.object("config"); config && !config->empty())
     reader.problem("config", "unsupported", "DeepSpeed's other settings are not supported yet. Supported: {}.");
   if (training.weights != Dtype::bfloat16)
-    problems.push_back(
+    add(problems,
         {"/training/weights", "unsupported", "DeepSpeed over other than bfloat16 weights is not supported yet. Supported: bfloat16."});
   if (training.accumulation > 1)
-    problems.push_back({"/training/accumulation", "unsupported", "accumulation under DeepSpeed is not supported yet. Supported: 1."});
+    add(problems, {"/training/accumulation", "unsupported", "accumulation under DeepSpeed is not supported yet. Supported: 1."});
 }
 
 void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
@@ -93,7 +93,7 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   reader.choice("backward_prefetch", kPrefetches, prefetch);
   reader.integer("shard", shard, 1, kMostRanks);
   const auto unsupported = [&](const char* at, const char* what) {
-    problems.push_back({at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
+    add(problems, {at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
   };
   if (training.weights != Dtype::float32) unsupported("/training/weights", "a model that is not loaded in float32");
   if (training.autocast) unsupported("/training/autocast", "autocast");
@@ -149,7 +149,7 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
   }
   if (plan == kHfPlan) reader.problem("plan", "unsupported", "\"hf\" is not supported yet. Supported: torch.");
   const auto unsupported = [&](const char* at, const char* what) {
-    problems.push_back({at, "unsupported", std::string(what) + " with tensor parallelism is not supported yet."});
+    add(problems, {at, "unsupported", std::string(what) + " with tensor parallelism is not supported yet."});
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
   if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
@@ -166,9 +166,8 @@ void check_tensor(const Parallel& parallel, std::string_view kind, Problems& pro
   if (parallel.tensor.degree == 1) return;
   const bool alone = kind == "none", sharded = kind == "fsdp2" && parallel.data.replicate == 1 && !parallel.offload.parameters;
   if ((alone || sharded) && parallel.pipeline.degree == 1) return;
-  problems.push_back(
-      {"/parallel/tensor/degree", "unsupported",
-       "tensor parallelism is supported alone and with fsdp2 (without copies, offload or a pipeline) only, not yet with more."});
+  add(problems, {"/parallel/tensor/degree", "unsupported",
+                 "tensor parallelism is supported alone and with fsdp2 (without copies, offload or a pipeline) only, not yet with more."});
 }
 
 std::int64_t read_pipeline(const Json* object, const Training& training, PipelineParallel& pipeline, Problems& problems) {
@@ -186,7 +185,7 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
     reader.problem("virtual", "conflict", "virtual > 1 goes with the schedule interleaved_1f1b, and only with it");
   }
   if (training.accumulation > 1) {
-    problems.push_back({"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
+    add(problems, {"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
   }
   // ScheduleInterleaved1F1B
   const std::int64_t rounds = std::max<std::int64_t>(1, pipeline.microbatches / pipeline.degree);
@@ -194,7 +193,7 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
     reader.problem("microbatches", "conflict", "interleaved_1f1b needs a multiple of " + std::to_string(rounds) + " microbatches here");
   }
   const auto unsupported = [&](const char* at, const char* what) {
-    problems.push_back({at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
+    add(problems, {at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
   if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
@@ -227,9 +226,9 @@ void read_offload(const Json* object, std::string_view kind, Offload& offload, P
   reader.done();
   offload = {optimizer != 0, parameters != 0};
   if (kind == "fsdp1" && parameters != 0)
-    problems.push_back({"/parallel/offload/parameters", "unsupported", "offload under FSDP1 is not supported yet."});
+    add(problems, {"/parallel/offload/parameters", "unsupported", "offload under FSDP1 is not supported yet."});
   if (optimizer == 0 && parameters == 0) return;
-  const auto conflict = [&](const char* why) { problems.push_back({"/parallel/offload", "conflict", why}); };
+  const auto conflict = [&](const char* why) { add(problems, {"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");
   if (kind.substr(0, 4) == "fsdp" && optimizer != parameters) conflict("FSDP offloads parameters and optimizer together: both \"cpu\"");
   if ((kind == "zero1" || kind == "zero2") && parameters != 0) conflict("zero1 and zero2 do not offload parameters; zero3 does");
@@ -244,7 +243,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), training, parallel.tensor, problems);
   parallel.world *= read_pipeline(reader.object("pipeline"), training, parallel.pipeline, problems);
   if (parallel.pipeline.degree > 1 && kind != "none") {
-    problems.push_back(
+    add(problems,
         {"/parallel/pipeline/degree", "unsupported", "a pipeline with data parallelism is not supported yet. Supported: with kind none."});
   }
   parallel.world *= read_context(reader.object("context"), problems);

@@ -61,7 +61,7 @@ void read_preset(const std::string& id, const ModelPresets& presets, ModelSource
   }
   std::string message = "no model \"" + shortened(id) + "\" is known here. ";
   message += presets.empty() ? "This build carries none: " : "Nearest: " + similar(id, presets) + ". Any other model: ";
-  problems.push_back({"/model", "unknown_model", message + "give {\"name\": …, \"config\": its config.json}."});
+  add(problems, {"/model", "unknown_model", message + "give {\"name\": …, \"config\": its config.json}."});
 }
 
 }  // namespace
@@ -69,12 +69,12 @@ void read_preset(const std::string& id, const ModelPresets& presets, ModelSource
 void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Problems& problems) {
   const auto value = spec.is_object() ? spec.find("model") : spec.end();
   if (value == spec.end() || value->is_null()) {
-    problems.push_back(
+    add(problems,
         {"/model", "missing", "give a model: a preset's id such as \"Qwen/Qwen2.5-7B\", or {\"name\": …, \"config\": its config.json}"});
   } else if (value->is_string()) {
     read_preset(value->get_ref<const std::string&>(), presets, model, problems);
   } else if (!value->is_object()) {
-    problems.push_back({"/model", "type", "must be a preset's id or {\"name\": …, \"config\": …}, not " + quoted(*value)});
+    add(problems, {"/model", "type", "must be a preset's id or {\"name\": …, \"config\": …}, not " + quoted(*value)});
   } else {
     ObjectReader reader(&*value, "/model", problems);
     reader.text("name", model.name);
@@ -209,7 +209,7 @@ void check_parallel(const Spec& spec, Problems& problems) {
   const Training& training = spec.training;
   const std::string with = data ? "data parallelism" : tensor ? "tensor parallelism" : "a pipeline";
   const auto refuse = [&](std::string at, std::string what) {
-    problems.push_back({"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
+    add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
   if (training.method == Method::lora) refuse("method", "lora");
   if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");

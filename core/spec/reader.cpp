@@ -33,6 +33,11 @@ std::string range(std::int64_t least, std::int64_t most) {
   return "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
 }
 
+std::string range(double least, double most) {
+  if (most < kUnlimited) return "a number from " + quoted(least) + " to " + quoted(most);
+  return "a number of at least " + quoted(least);
+}
+
 }  // namespace
 
 std::string not_known(std::string_view what, std::string_view found, std::span<const std::string_view> valid) {
@@ -49,7 +54,7 @@ std::string not_known(std::string_view what, std::string_view found, std::span<c
 ObjectReader::ObjectReader(const Json* object, std::string at, Problems& problems)
     : object_(object), at_(std::move(at)), problems_(problems) {
   if (object_ && !object_->is_object()) {
-    problems_.push_back({at_, "type", "must be an object, not " + quoted(*object_)});
+    add(problems_, {at_, "type", "must be an object, not " + quoted(*object_)});
     object_ = nullptr;
   }
 }
@@ -68,7 +73,7 @@ const Json* ObjectReader::find(std::string_view key) {
 }
 
 void ObjectReader::problem(std::string_view key, std::string_view code, std::string message) {
-  problems_.push_back({at(key), std::string(code), std::move(message)});
+  add(problems_, {at(key), std::string(code), std::move(message)});
 }
 
 bool ObjectReader::wrong_type(std::string_view key, const Json& found, std::string_view expected) {
@@ -92,12 +97,10 @@ bool ObjectReader::integer(std::string_view key, std::int64_t& out, std::int64_t
 bool ObjectReader::number(std::string_view key, double& out, double least, double most) {
   const Json* value = find(key);
   if (!value) return false;
-  const std::string expected =
-      most < kUnlimited ? "a number from " + quoted(least) + " to " + quoted(most) : "a number of at least " + quoted(least);
-  if (!value->is_number()) return wrong_type(key, *value, expected);
+  if (!value->is_number()) return wrong_type(key, *value, range(least, most));
   const auto n = value->get<double>();
   if (!(n >= least && n <= most)) {
-    problem(key, "range", "must be " + expected + ", not " + quoted(*value));
+    problem(key, "range", "must be " + range(least, most) + ", not " + quoted(*value));
     return false;
   }
   out = n;

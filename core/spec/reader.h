@@ -55,13 +55,13 @@ class ObjectReader {
   void only(std::string_view key, double neutral, double least, double most);
   void only_null(std::string_view key);
 
-  void problem(std::string_view key, std::string_view code, std::string message);
+  [[gnu::cold]] void problem(std::string_view key, std::string_view code, std::string message);
 
   // Every key that none of the calls above named is a problem.
   void done();
 
  private:
-  bool wrong_type(std::string_view key, const nlohmann::json& found, std::string_view expected);
+  [[gnu::cold]] bool wrong_type(std::string_view key, const nlohmann::json& found, std::string_view expected);
 
   const nlohmann::json* object_;  // null: read as empty
   std::string at_;

@@ -1,5 +1,7 @@
 #include "tensor/device.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "tensor/autograd.h"
@@ -101,8 +103,14 @@ std::uint32_t Device::enter_module(std::string_view name, std::optional<Category
 }
 
 std::uint16_t Device::op_named(const char* literal) {
-  const auto [found, added] = ops_.try_emplace(literal, static_cast<std::uint16_t>(trace_.ops.size()));
-  if (added) trace_.ops.emplace_back(literal);
+  const auto before = [](const std::pair<const char*, std::uint16_t>& known, const char* wanted) {
+    return std::less<>()(known.first, wanted);  // < says nothing of pointers into different objects
+  };
+  auto found = std::lower_bound(ops_.begin(), ops_.end(), literal, before);
+  if (found == ops_.end() || found->first != literal) {
+    found = ops_.insert(found, {literal, static_cast<std::uint16_t>(trace_.ops.size())});
+    trace_.ops.emplace_back(literal);
+  }
   return found->second;
 }
 

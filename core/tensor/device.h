@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -125,7 +124,7 @@ class Device {
   std::vector<Module> modules_;
   std::uint32_t module_ = 0;
   std::uint16_t op_ = 0;
-  std::unordered_map<const char*, std::uint16_t> ops_;
+  std::vector<std::pair<const char*, std::uint16_t>> ops_;  // by address: a name is one literal of the program
   std::map<std::pair<Dtype, std::vector<std::int64_t>>, std::uint32_t> shapes_;
   std::vector<Tensor> cublas_workspaces_;
 };

@@ -33,14 +33,14 @@ class Few {
   }
   ~Few() = default;
 
-  std::size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  T* begin() { return many_.empty() ? few_.data() : many_.data(); }
+  [[gnu::always_inline]] std::size_t size() const { return size_; }
+  [[gnu::always_inline]] bool empty() const { return size_ == 0; }
+  [[gnu::always_inline]] T* begin() { return many_.empty() ? few_.data() : many_.data(); }
   T* end() { return begin() + size_; }
-  const T* begin() const { return many_.empty() ? few_.data() : many_.data(); }
+  [[gnu::always_inline]] const T* begin() const { return many_.empty() ? few_.data() : many_.data(); }
   const T* end() const { return begin() + size_; }
-  T& operator[](std::size_t i) { return begin()[i]; }
-  const T& operator[](std::size_t i) const { return begin()[i]; }
+  [[gnu::always_inline]] T& operator[](std::size_t i) { return begin()[i]; }
+  [[gnu::always_inline]] const T& operator[](std::size_t i) const { return begin()[i]; }
   T& front() { return *begin(); }
   const T& front() const { return *begin(); }
   T& back() { return begin()[size_ - 1]; }

@@ -11,8 +11,8 @@ class Ref {
  public:
   Ref() = default;
   explicit Ref(T* pointer) : pointer_(pointer) { retain(); }
-  Ref(const Ref& other) : pointer_(other.pointer_) { retain(); }
-  Ref(Ref&& other) noexcept : pointer_(std::exchange(other.pointer_, nullptr)) {}
+  [[gnu::always_inline]] Ref(const Ref& other) : pointer_(other.pointer_) { retain(); }
+  [[gnu::always_inline]] Ref(Ref&& other) noexcept : pointer_(std::exchange(other.pointer_, nullptr)) {}
   Ref& operator=(const Ref& other) {
     Ref copy(other);
     std::swap(pointer_, copy.pointer_);
@@ -24,21 +24,21 @@ class Ref {
     std::swap(pointer_, moved.pointer_);
     return *this;
   }
-  ~Ref() { release(); }
+  [[gnu::always_inline]] ~Ref() { release(); }
 
-  T* get() const { return pointer_; }
-  T* operator->() const { return pointer_; }
-  T& operator*() const { return *pointer_; }
-  explicit operator bool() const { return pointer_ != nullptr; }
+  [[gnu::always_inline]] T* get() const { return pointer_; }
+  [[gnu::always_inline]] T* operator->() const { return pointer_; }
+  [[gnu::always_inline]] T& operator*() const { return *pointer_; }
+  [[gnu::always_inline]] explicit operator bool() const { return pointer_ != nullptr; }
   bool operator==(const Ref& other) const { return pointer_ == other.pointer_; }
   void reset() { Ref().swap(*this); }
   void swap(Ref& other) { std::swap(pointer_, other.pointer_); }
 
  private:
-  void retain() {
+  [[gnu::always_inline]] void retain() {
     if (pointer_) ++pointer_->references;
   }
-  void release() {
+  [[gnu::always_inline]] void release() {
     if (pointer_ && --pointer_->references == 0) destroy(pointer_);
   }
   T* pointer_ = nullptr;

@@ -21,12 +21,12 @@ class Dims {
     for (int i = 0; i < count; ++i) push_back(value);
   }
 
-  int size() const { return count_; }
-  bool empty() const { return count_ == 0; }
-  std::int64_t& operator[](int i) { return values_[static_cast<std::size_t>(i)]; }
-  std::int64_t operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
+  [[gnu::always_inline]] int size() const { return count_; }
+  [[gnu::always_inline]] bool empty() const { return count_ == 0; }
+  [[gnu::always_inline]] std::int64_t& operator[](int i) { return values_[static_cast<std::size_t>(i)]; }
+  [[gnu::always_inline]] std::int64_t operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
   std::int64_t back() const { return (*this)[count_ - 1]; }
-  void push_back(std::int64_t value) { values_[static_cast<std::size_t>(count_++)] = value; }
+  [[gnu::always_inline]] void push_back(std::int64_t value) { values_[static_cast<std::size_t>(count_++)] = value; }
   void insert(int at, std::int64_t value);
   void erase(int at);
   bool operator==(const Dims& other) const;

@@ -82,17 +82,14 @@ test('150 kB are enough for the first view, 48 kB of them the page, and it does 
   site.close();
 });
 
-test('the core is not larger than it may be', async ({}, info) => {
-  // The goal of 120 kB was met while the core knew one GPU, DDP and FSDP2; each method it learned since made it larger. Ahead is
-  // a split into a first module, which answers most questions, and a full one. Until then the limit only stops what nobody meant.
-  const goal = 120_000;
-  const limit = 240_000;
+test('120 kB are enough for the part of the core that an ordinary question needs', async ({}, info) => {
   const sizes = gzipped(readdirSync(join(dist, 'assets')).map((file) => `assets/${file}`).filter((file) => CORE.test(file)));
-  const report = `${listed(sizes)}; the goal is ${goal}, the limit ${limit}`;
+  const report = listed(sizes);
   await info.attach('sizes', { body: report });
   console.log(report);
-  expect(sizes.map(({ file }) => file)).toContainEqual(expect.stringMatching(/\.wasm$/));
-  expect(sum(sizes), report).toBeLessThanOrEqual(limit);
+  const [first, ...others] = sizes.filter(({ file }) => /llmem-[^.]*\.wasm$/.test(file));
+  expect(others).toEqual([]);
+  expect(first?.bytes, report).toBeLessThanOrEqual(120_000);
 });
 
 test('the site works at the root of a host too', async ({ page }) => {

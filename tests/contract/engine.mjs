@@ -7,8 +7,8 @@ export const root = new URL('../../', import.meta.url).pathname;
 export const nativeCommand = `${root}build/native-release/llmem`;
 const door = `${root}build/wasm/llmem`;
 
-/** The door's two files, as the page is served them. */
-export const doorFiles = [`${door}.mjs`, `${door}.wasm`];
+/** The door's files, as the page is served them: glue, first module, the rest. */
+export const doorFiles = [`${door}.mjs`, `${door}.wasm`, `${door}.rest.wasm`];
 
 /** What `llmem estimate` answers to these specs, one a line. */
 export function nativeAnswers(specs) {
@@ -20,7 +20,7 @@ export function nativeAnswers(specs) {
 
 export async function loadWasm() {
   const { default: create } = await import(pathToFileURL(`${door}.mjs`));
-  return create({ wasmBinary: readFileSync(`${door}.wasm`) });
+  return create({ wasmBinary: readFileSync(`${door}.wasm`), restBinary: readFileSync(`${door}.rest.wasm`) });
 }
 
 /**

@@ -100,7 +100,10 @@ type Estimate = (spec: string) => Envelope;
 
 async function loadCore(core: string): Promise<Estimate> {
   const glue = (await import(pathToFileURL(join(core, 'llmem.mjs')).href)) as typeof import('llmem-core');
-  const { estimate } = await glue.default({ wasmBinary: await readFile(join(core, 'llmem.wasm')) });
+  const { estimate } = await glue.default({
+    wasmBinary: await readFile(join(core, 'llmem.wasm')),
+    restBinary: await readFile(join(core, 'llmem.rest.wasm')),
+  });
   return (spec) => JSON.parse(estimate(spec)) as Envelope;
 }
 

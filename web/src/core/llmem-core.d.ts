@@ -15,10 +15,16 @@ declare module 'llmem-core' {
   export default function createCore(options: {
     locateFile?: (file: string) => string;
     wasmBinary?: Uint8Array;
+    restBinary?: Uint8Array;
   }): Promise<Core>;
 }
 
 declare module 'llmem-core-binary?url' {
+  const url: string;
+  export default url;
+}
+
+declare module 'llmem-core-rest?url' {
   const url: string;
   export default url;
 }

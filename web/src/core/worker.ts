@@ -1,6 +1,7 @@
 // The core, in a worker of its own: text in, envelope out. It knows nothing of the page.
 import createCore from 'llmem-core';
 import binary from 'llmem-core-binary?url';
+import rest from 'llmem-core-rest?url';
 
 export interface Request {
   id: number;
@@ -15,7 +16,7 @@ export type Call = keyof Awaited<ReturnType<typeof createCore>>;
 /** `crash`: the core did not load or trapped. This worker's memory can then not be trusted any more. */
 export type Response = { id: number; envelope: string } | { id: number; crash: string };
 
-const load = () => createCore({ locateFile: () => new URL(binary, import.meta.url).href });
+const load = () => createCore({ locateFile: (file) => new URL(file === 'llmem.wasm' ? binary : rest, import.meta.url).href });
 // Without a listener here a core that fails to load is reported as unhandled before the first request asks for it.
 const early = load().catch(() => undefined);
 let core: ReturnType<typeof load> | undefined;
