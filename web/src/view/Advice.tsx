@@ -14,6 +14,7 @@ import { present, useAsked } from './useAnswer';
 
 const SHOWN = 12; // rows
 const HEIGHT = 260;
+const LEFT = 60; // px, of the numbers at the axis
 
 /** What to change, and what else to run: each suggestion was estimated before it is made. */
 export default function Advice({ method }: { method: Method }) {
@@ -227,12 +228,20 @@ function Scatter({ search }: { search: Search }) {
   const capacity = found[0]?.summary.capacity ?? null;
   const most = Math.max(...found.map(({ summary }) => summary.needed), capacity ?? 0);
   const speeds = found.map(({ summary }) => speedOf(summary));
-  const x = scaleLinear([0, most * 1.04], [8, Math.max(9, width - 16)]);
+  const x = scaleLinear([0, most * 1.04], [LEFT, Math.max(LEFT + 1, width - 16)]);
   const y = scaleLog([Math.min(...speeds) * 0.9, Math.max(...speeds) * 1.1], [HEIGHT - 30, 16]);
   return (
     <>
       <div ref={frame} class="curve">
         <svg ref={svg} width={width} height={HEIGHT} viewBox={`0 0 ${width || 1} ${HEIGHT}`} role="img" aria-label={text.scatter}>
+          {y.ticks(4).map((tick) => (
+            <g key={tick} class="tick">
+              <line class="grid" x1={LEFT} x2={width - 16} y1={y(tick)} y2={y(tick)} />
+              <text class="tick-name" x={LEFT - 7} y={y(tick)} text-anchor="end" dominant-baseline="central">
+                {count(tick)}
+              </text>
+            </g>
+          ))}
           <text class="tick-name" x={0} y={9}>
             {text.speed}
           </text>
