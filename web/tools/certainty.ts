@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import type { Plugin } from 'vite';
 import type { JsonObject } from '../src/choice/choice';
 import { kindOf } from '../src/choice/kind.ts';
-import type { Envelope } from '../src/core/answer';
+import { loadCore } from './site-data.ts';
 
 // How sure an answer is: of the recorded PyTorch runs of its kind (../tests/vectors), how many this very core answers, and how many
 // of those to the byte in every peak. Counted when the site is built, and kept until the core or the runs change.
@@ -33,8 +32,8 @@ export function certainty({ vectors, core, presets, cache }: { vectors: string; 
 async function counted(vectors: string, core: string, presets: string, cache: string): Promise<Certainty> {
   const names = (await readdir(vectors)).filter((name) => name.endsWith('.jsonl')).sort();
   const texts = await Promise.all(names.map((name) => readFile(join(vectors, name), 'utf8')));
-  const wasm = await readFile(join(core, 'llmem.wasm'));
-  const hash = createHash('sha256').update(wasm);
+  const hash = createHash('sha256');
+  for (const file of ['llmem.wasm', 'llmem.rest.wasm']) hash.update(await readFile(join(core, file)));
   for (const text of texts) hash.update(text);
   const kept = join(cache, `certainty-${hash.digest('hex').slice(0, 16)}.json`);
   try {
@@ -42,12 +41,11 @@ async function counted(vectors: string, core: string, presets: string, cache: st
   } catch {
     // Not counted yet.
   }
-  const glue = (await import(pathToFileURL(join(core, 'llmem.mjs')).href)) as typeof import('llmem-core');
-  const { estimate } = await glue.default({ wasmBinary: wasm });
+  const estimate = await loadCore(core);
   const counts: Certainty = {};
   for (const line of texts.flatMap((text) => text.trimEnd().split('\n'))) {
     const { spec, expected } = JSON.parse(line) as Vector;
-    const envelope = JSON.parse(estimate(JSON.stringify(await withConfig(spec, presets)))) as Envelope;
+    const envelope = estimate(JSON.stringify(await withConfig(spec, presets)));
     if (!envelope.ok) continue;
     const points = envelope.value.ranks[0]?.points ?? [];
     const equal = expected.points.every(({ peak_allocated }, index) => points[index]?.peak_allocated === peak_allocated);

@@ -98,7 +98,8 @@ async function siteFiles(presets: string, core: string): Promise<Map<string, str
 
 type Estimate = (spec: string) => Envelope;
 
-async function loadCore(core: string): Promise<Estimate> {
+/** The core of this build, for what the site is to know of it beforehand. */
+export async function loadCore(core: string): Promise<Estimate> {
   const glue = (await import(pathToFileURL(join(core, 'llmem.mjs')).href)) as typeof import('llmem-core');
   const { estimate } = await glue.default({
     wasmBinary: await readFile(join(core, 'llmem.wasm')),
