@@ -12,16 +12,24 @@ class LlmemEstimate extends HTMLElement {
   #watch = new MutationObserver(() => this.#paint());
   #media = matchMedia('(prefers-color-scheme: dark)');
   #theme = '';
+  // Out of the way of hosts that compare the page with what they rendered on a server, as React does.
+  #root = this.attachShadow({ mode: 'open' });
+
+  constructor() {
+    super();
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(':host { display: block }');
+    this.#root.adoptedStyleSheets = [sheet];
+  }
 
   connectedCallback(): void {
     this.#frame.title = 'LLMem: GPU memory for training';
     this.#frame.loading = 'lazy';
     // Set through the object model, which a host's Content-Security-Policy leaves alone.
-    Object.assign(this.style, { display: 'block' });
     Object.assign(this.#frame.style, { border: '0', width: '100%', height: `${FIRST_HEIGHT}px`, display: 'block' });
     this.#show();
     this.#frame.addEventListener('load', this.#tell); // what changed while it came
-    this.replaceChildren(this.#frame);
+    this.#root.replaceChildren(this.#frame);
     addEventListener('message', this.#hear);
     // Themes of other pages are attributes of the root or the body, whatever their names.
     for (const root of [document.documentElement, document.body]) this.#watch.observe(root, { attributes: true });

@@ -184,9 +184,11 @@ export const share = {
   refused: 'The browser did not allow it; copy the address bar instead.',
   frame: 'A frame, no script needed',
   element: 'An element that is as tall as it needs to be',
+  embedding: 'How it goes into MkDocs, Docusaurus, Sphinx, Jupyter, a README, and the engine into your own code',
 };
 
 export const embed = {
+  title: 'GPU memory for training',
   open: 'Open in LLMem',
   picks: 'What can be changed',
 };

@@ -34,6 +34,7 @@ export function embeddedAs(query: URLSearchParams): Embedded {
 export function Embed({ mode, pick }: Embedded) {
   const answers = (
     <main class="answers embed">
+      <h1 class="spoken">{text.title}</h1>
       <Complaints />
       {mode === 'pick' && (
         <form class="picks" aria-label={text.picks} onSubmit={(event) => event.preventDefault()}>

@@ -32,18 +32,19 @@ function Snippets() {
   const element = `<script src="${new URL('llmem-estimate.js', location.href).href}"></script>\n<llmem-estimate link="${attribute(link.value)}"></llmem-estimate>`;
   return (
     <div class="snippets">
-      <Snippet label={text.frame} snippet={frame} />
-      <Snippet label={text.element} snippet={element} />
+      <Snippet id="snippet-frame" label={text.frame} snippet={frame} />
+      <Snippet id="snippet-element" label={text.element} snippet={element} />
+      <a href="./embedding.html">{text.embedding}</a>
     </div>
   );
 }
 
-function Snippet({ label, snippet }: { label: string; snippet: string }) {
+function Snippet({ id, label, snippet }: { id: string; label: string; snippet: string }) {
   return (
-    <label>
-      {label} <Copy name={text.copy} copied={() => snippet} />
-      <textarea readOnly rows={3} value={snippet} spellcheck={false} onFocus={(event) => event.currentTarget.select()} />
-    </label>
+    <div>
+      <label for={id}>{label}</label> <Copy name={text.copy} copied={() => snippet} />
+      <textarea id={id} readOnly rows={3} value={snippet} spellcheck={false} onFocus={(event) => event.currentTarget.select()} />
+    </div>
   );
 }
 
