@@ -2,6 +2,7 @@
 // (tools/module-types.ts). The engine comes with the first call; models that are named come from this site's own files.
 import createCore from 'llmem-core';
 import binary from 'llmem-core-binary?url';
+import rest from 'llmem-core-rest?url';
 import type { Envelope } from './core/answer';
 
 type Core = Awaited<ReturnType<typeof createCore>>;
@@ -9,8 +10,16 @@ const here = import.meta.url; // where this file lies, and the site's files besi
 let core: Promise<Core> | undefined;
 const configs = new Map<string, Promise<unknown>>();
 
+/** Both files at once: outside a worker the second cannot be waited for when it is needed. */
+async function create(): Promise<Core> {
+  const response = await fetch(new URL(rest, here));
+  if (!response.ok) throw new Error(`the estimator: ${response.status} ${response.statusText}`);
+  const restBinary = new Uint8Array(await response.arrayBuffer());
+  return createCore({ locateFile: () => new URL(binary, here).href, restBinary });
+}
+
 function load(): Promise<Core> {
-  core ??= createCore({ locateFile: () => new URL(binary, here).href }).catch((error: unknown) => {
+  core ??= create().catch((error: unknown) => {
     core = undefined; // what could not be had now may be there later
     throw error;
   });
