@@ -237,22 +237,32 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
     const Tensor local = lm_head_.forward(lm_head_.gathered(hidden));
     return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
   };
+  // Up to 4.48 the logits are shifted, in a copy; up to 4.45 they leave the model in fp32.
+  const bool copies_shifted = options.transformers <= Transformers::v4_48;
+  const auto output_logits = [&] {
+    const Tensor made = scaled(project());
+    return options.transformers <= Transformers::v4_45 ? to(made, Dtype::float32) : made;
+  };
   Tensor logits, loss;  // the logits are part of the output, to which hooks come
   switch (options.loss) {
     case Loss::standard: {
-      logits = scaled(project());
+      logits = output_logits();
       if (kept_logits) *kept_logits = logits;
-      loss = options.transformers == Transformers::v4_48 ? shifted_causal_lm_loss(logits, labels, options.counts_items)
-                                                         : causal_lm_loss(logits, labels, options.num_items, split_.loss);
+      loss = copies_shifted ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)
+                            : causal_lm_loss(logits, labels, options.num_items, split_.loss);
       break;
     }
     case Loss::liger_cross_entropy: {
-      logits = scaled(project());
+      logits = output_logits();
       if (kept_logits) *kept_logits = logits;
-      loss = liger_causal_lm_loss(logits, labels, options.num_items);
+      loss = copies_shifted ? shifted_causal_lm_loss(logits, labels, options.counts_items, true)
+                            : liger_causal_lm_loss(logits, labels, options.num_items);
       break;
     }
-    case Loss::liger_fused_linear: loss = liger_linear_loss(hidden, lm_head_.weight, labels, options.num_items); break;
+    case Loss::liger_fused_linear:
+      loss = copies_shifted ? shifted_liger_linear_loss(hidden, lm_head_.weight, labels, options.counts_items)
+                            : liger_linear_loss(hidden, lm_head_.weight, labels, options.num_items);
+      break;
     case Loss::chunked: loss = chunked_loss(hidden, lm_head_.weight, labels, options.loss_chunk); break;
     case Loss::trl_tiled: break;  // label_probabilities, and what the objective makes of them
   }

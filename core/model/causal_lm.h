@@ -71,8 +71,8 @@ class CausalLm {
   CausalLm(const Architecture& architecture, Dtype weights, const Make& make);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
-  // Before 4.56, of the llama kind only Llama's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
-  bool registers_its_norm() const { return architecture_->model_type == "llama"; }
+  // Before 4.56, of the llama kind only Llama's and Granite's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
+  bool registers_its_norm() const { return architecture_->model_type == "llama" || architecture_->model_type == "granite"; }
   const Architecture& architecture() const { return *architecture_; }
   int layer_count() const { return static_cast<int>(layers_.size()); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".

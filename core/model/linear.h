@@ -13,6 +13,7 @@ namespace llmem {
 struct QuantizedWeight {
   int bits = 4;
   bool gptq = false;
+  bool keeps_inputs = false;  // 4 bits: bitsandbytes before 0.43.2 (#1270)
   std::int64_t out = 0, in = 0;
   Dtype dtype = Dtype::bfloat16;              // what backward dequantises to
   Dtype compute_dtype = Dtype::float32;       // what forward dequantises to, 4 bits

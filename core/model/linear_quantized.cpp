@@ -144,6 +144,7 @@ Tensor matmul_4bit(const Tensor& x, const QuantizedWeight& w, const Tensor& bias
     result = multiplied(x, w, bias);
   }
   grad.attach(result);
+  if (w.keeps_inputs && grad.recording()) grad.keep(std::make_shared<const Tensor>(detach(x)));  // ctx.tensors = (A, B)
   grad.backward([&w](Tensors& gradients) {
     Tensor weight = dequantized_4bit(gradients[0].device(), w);
     weight = to(weight, gradients[0].dtype());

@@ -35,12 +35,20 @@ Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items, boo
   return loss;
 }
 
-Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items) {
+Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items, bool of_liger) {
   logits = to(logits, Dtype::float32);
   const std::int64_t length = logits.size(1) - 1;
   const Tensor rows = as_rows(contiguous(narrow(logits, 1, 0, length)));
   const Tensor targets = view(contiguous(narrow(labels, 1, 1, length)), {labels.size(0) * length});
-  const Tensor loss = cross_entropy(rows, targets);
+  const Tensor loss = of_liger ? liger_cross_entropy(rows, targets) : cross_entropy(rows, targets);
+  return counts_items ? mul_scalar(loss) : loss;
+}
+
+Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool counts_items) {
+  const std::int64_t length = hidden.size(1) - 1;
+  const Tensor rows = as_rows(contiguous(narrow(hidden, 1, 0, length)));
+  const Tensor targets = view(contiguous(narrow(labels, 1, 1, length)), {labels.size(0) * length});
+  const Tensor loss = liger_linear_cross_entropy(rows, head, targets);
   return counts_items ? mul_scalar(loss) : loss;
 }
 

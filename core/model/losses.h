@@ -8,8 +8,10 @@ namespace llmem {
 // transformers loss_utils.ForCausalLMLoss. With num_items, the sum over the tokens divided by it.
 // `split`: each rank has a part of the vocabulary.
 Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {}, bool split = false);
-// The same of Transformers 4.48, which copies the logits of all tokens but the last. `counts_items`: the sum is divided by a number.
-Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items);
+// The same up to Transformers 4.48, which copies the logits of all tokens but the last. `counts_items`: the sum is divided by a number.
+Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items, bool of_liger);
+// Liger's head of that time copies the hidden states of all tokens but the last.
+Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool counts_items);
 // transformers trainer_pt_utils.LabelSmoother
 Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
 // The same with Liger's cross entropy.

@@ -103,17 +103,17 @@ Tensor older_causal_mask(const Tensor& embeds, const Tensor& position_ids, Atten
 bool decayed_before_4_56(std::string_view name, Transformers version, bool norm_is_registered) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (has("bias") || (norm_is_registered && has("norm"))) return false;
-  return version == Transformers::v4_48 || (!has("layernorm") && !has("rmsnorm"));
+  return version <= Transformers::v4_48 || (!has("layernorm") && !has("rmsnorm"));
 }
 
 Problems check_older(const Spec& spec, const Architecture& a) {
   const Transformers version = spec.software.transformers;
   if (version == Transformers::v5) return {};
   const auto is = [&](std::string_view type) { return a.model_type == type; };
-  const bool known = is("llama") || is("mistral") || is("qwen2") || (is("qwen3") && version >= Transformers::v4_51);
+  const bool known = is("llama") || is("mistral") || is("qwen2") || is("granite") || (is("qwen3") && version >= Transformers::v4_51);
   if (!known)
     return {{"/software/transformers", "unsupported",
-             "this family is not supported with that version yet. Supported: llama, mistral, qwen2, and qwen3 from 4.51 on."}};
+             "this family is not supported with that version yet. Supported: llama, mistral, qwen2, granite, and qwen3 from 4.51 on."}};
   if (a.sliding_window > 0 && spec.training.attention == Attention::eager)
     return {{"/training/attention", "unsupported", "eager attention over a sliding window is not supported with Transformers 4 yet."}};
   return {};

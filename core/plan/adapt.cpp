@@ -53,6 +53,7 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
   made.dtype = dtype;
   made.compute_dtype = quantization.compute_dtype;
   made.looks_for_outliers = quantization.threshold > 0.0;
+  made.keeps_inputs = quantization.keeps_inputs;
   const std::int64_t values = made.out * made.in, blocks = divide_up(values, block);
   const auto of = [&](const char* name, const Dims& sizes, Dtype type) { return weight_of(device, name, sizes, type); };
   if (made.bits == 8) {

@@ -38,7 +38,8 @@ class FullyShardedUnits {
   FullyShardedUnits(Device& device, const Spec& spec, int layers)
       : device_(device),
         original_(spec.training.weights),
-        compute_(*spec.data.param_dtype),
+        mixed_(spec.data.param_dtype.has_value()),
+        compute_(spec.data.param_dtype.value_or(original_)),
         reduce_(spec.data.reduce_dtype.value_or(compute_)),
         reshards_(spec.data.reshard_after_forward),
         ranks_(spec.data.degree),
@@ -103,7 +104,7 @@ class FullyShardedUnits {
       std::vector<Tensor> norms;
       for (const NamedTensor& part : parts) {
         norms.push_back(scalar());
-        whole_reduction_scratch(device_, part.tensor.numel(), 4);
+        whole_reduction_scratch(device_, part.tensor.numel(), static_cast<int>(size_of(original_).count));
       }
       stacked = device_.empty({static_cast<std::int64_t>(parts.size())}, Dtype::float32);
     }
@@ -179,6 +180,7 @@ class FullyShardedUnits {
     if (initialized_) return;
     initialized_ = true;
     for (const Unit::Piece& buffer : buffers_) {
+      if (!mixed_) break;
       const Tensor cast = device_.empty(buffer.request.sizes, compute_);
       device_.set_category(cast->storage->allocation, Category::weights);
       buffer.parameter->storage = cast->storage;
@@ -186,9 +188,9 @@ class FullyShardedUnits {
     }
     const OpScope op(device_, "init_flat_parameter");
     for (const Unit& u : units_) {
-      device_.scratch(size_of(compute_) * (u.numel / ranks_));
+      if (mixed_) device_.scratch(size_of(compute_) * (u.numel / ranks_));
       device_.scratch(size_of(compute_) * u.numel);
-      device_.scratch(size_of(original_) * u.numel);
+      if (mixed_) device_.scratch(size_of(original_) * u.numel);
     }
   }
 
@@ -197,7 +199,7 @@ class FullyShardedUnits {
     if (u.flat->storage->allocated()) return;
     const OpScope op(device_, "all_gather");
     Tensor low_precision;
-    {
+    if (mixed_) {
       const With stream(device_.stream, pre_unshard_stream);
       low_precision = device_.empty({u.numel / ranks_}, compute_);
       device_.set_category(low_precision->storage->allocation, Category::communication);
@@ -231,7 +233,9 @@ class FullyShardedUnits {
   }
 
   Device& device_;
-  Dtype original_, compute_, reduce_;
+  Dtype original_;
+  bool mixed_;  // MixedPrecision: else parameters are gathered, and buffers left, as they are
+  Dtype compute_, reduce_;
   bool reshards_;
   std::int64_t ranks_, rank_;
   std::vector<Unit> units_;  // the root's, then the layers'

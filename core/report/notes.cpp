@@ -44,6 +44,7 @@ Note about_retries(const RankReport& rank) {
 
 std::string series_of(Transformers version) {
   switch (version) {
+    case Transformers::v4_45: return "4.45";
     case Transformers::v4_48: return "4.48";
     case Transformers::v4_51: return "4.51";
     case Transformers::v4_56: return "4.56";

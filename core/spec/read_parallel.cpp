@@ -84,8 +84,10 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   std::optional<Dtype> buffers;
   reader.choice("strategy", kStrategies, strategy);
   data.reshard_after_forward = strategy == 0;
-  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, false, data.param_dtype);
+  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, true, data.param_dtype);
   read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, false, data.reduce_dtype);
+  if (!data.param_dtype && data.reduce_dtype)
+    reader.problem("reduce_dtype", "conflict", "without param_dtype there is no mixed precision: gradients are reduced as they are");
   read_dtype(reader, "buffer_dtype", {Dtype::bfloat16}, false, buffers);
   reader.only("use_orig_params", true);
   reader.only("forward_prefetch", false);
@@ -95,7 +97,8 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   const auto unsupported = [&](const char* at, const char* what) {
     add(problems, {at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
   };
-  if (training.weights != Dtype::float32) unsupported("/training/weights", "a model that is not loaded in float32");
+  if (data.param_dtype && training.weights != Dtype::float32)
+    unsupported("/training/weights", "mixed precision over a model that is not loaded in float32");
   if (training.autocast) unsupported("/training/autocast", "autocast");
   if (training.accumulation > 1) unsupported("/training/accumulation", "accumulation");
 }

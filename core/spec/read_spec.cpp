@@ -182,8 +182,42 @@ void read_series(ObjectReader& software, std::string_view key, std::span<const S
   software.problem(key, "unsupported", "\"" + shortened(version) + "\" is not supported yet. Supported: " + std::string(supported) + ".");
 }
 
-void read_software(const Json* object, Software& out, Problems& problems) {
-  static constexpr Series kTransformers[] = {{"4.48", static_cast<int>(Transformers::v4_48)},
+// "0.43.2" as 43002; -1: no version
+std::int64_t number_of(std::string_view version) {
+  std::int64_t number = 0, part = 0;
+  int parts = 0;
+  const auto end_part = [&] {
+    if (parts++ < 3) number = number * 1000 + part;
+    part = 0;
+  };
+  for (char c : version) {
+    if (c == '.') {
+      end_part();
+    } else if (c >= '0' && c <= '9' && part < 1000) {
+      part = part * 10 + (c - '0');
+    } else {
+      break;  // "0.50.0.dev0"
+    }
+  }
+  end_part();
+  if (parts < 2) return -1;
+  while (parts++ < 3) number *= 1000;
+  return number;
+}
+
+// Before 0.43.2 a 4-bit layer kept its input until backward (bitsandbytes #1270).
+void read_bitsandbytes(ObjectReader& software, std::optional<BaseQuantization>& base) {
+  std::string version;
+  if (!software.text("bitsandbytes", version)) return;
+  const std::int64_t number = number_of(version);
+  if (number < 0)
+    return software.problem("bitsandbytes", "range", "must be a version such as \"0.43.3\", not \"" + shortened(version) + "\"");
+  if (base && base->bits == 4 && number < 43'002) base->keeps_inputs = true;
+}
+
+void read_software(const Json* object, Software& out, std::optional<BaseQuantization>& base, Problems& problems) {
+  static constexpr Series kTransformers[] = {{"4.45", static_cast<int>(Transformers::v4_45)},
+                                             {"4.48", static_cast<int>(Transformers::v4_48)},
                                              {"4.51", static_cast<int>(Transformers::v4_51)},
                                              {"4.56", static_cast<int>(Transformers::v4_56)},
                                              {"5", static_cast<int>(Transformers::v5)}};
@@ -194,11 +228,12 @@ void read_software(const Json* object, Software& out, Problems& problems) {
   reader.choice("stack", kStacks, stack);
   only_version(reader, "torch", "2.14", "2.14 and 2.14.x");
   int transformers = static_cast<int>(out.transformers), trl = static_cast<int>(out.trl);
-  read_series(reader, "transformers", kTransformers, "5.x, 4.56.x, 4.51.x, 4.48.x", transformers);
+  read_series(reader, "transformers", kTransformers, "5.x, 4.56.x, 4.51.x, 4.48.x, 4.45.x", transformers);
   read_series(reader, "trl", kTrl, "1.x, 0.24.x", trl);
   out.transformers = static_cast<Transformers>(transformers);
   out.trl = static_cast<Trl>(trl);
   reader.boolean("config_use_cache", out.config_use_cache);
+  read_bitsandbytes(reader, base);
   reader.done();
 }
 
@@ -216,7 +251,8 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (!training.adapter.modules_to_save.empty()) refuse("adapter/modules_to_save", "modules_to_save");
   if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
-  if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || training.loss == Loss::liger_fused_linear)
+  const bool splits = tensor || spec.pipeline.degree > 1;
+  if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || (training.loss == Loss::liger_fused_linear && splits))
     refuse("loss", "a loss that takes the head over");
   if (training.grad_scaler) refuse("grad_scaler", "a gradient scaler");
   if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "full_reentrant");
@@ -233,11 +269,14 @@ void check_software(Spec& spec, Problems& problems) {
   const auto refuse = [&](std::string at, std::string what) {
     problems.push_back({at, "unsupported", what + " is not supported with Transformers 4 yet."});
   };
-  if (spec.data.kind != DataKind::none) refuse("/parallel/data/kind", "data parallelism");
+  if (spec.tensor.degree > 1) refuse("/parallel/tensor/degree", "tensor parallelism");
+  if (spec.pipeline.degree > 1) refuse("/parallel/pipeline/degree", "a pipeline");
   if (training.loop == Loop::sft_trainer && (software.trl != Trl::v0_24 || software.transformers != Transformers::v4_56))
     refuse("/training/loop", "SFTTrainer but TRL 0.24's over Transformers 4.56");
   if (training.objective != Objective::sft) refuse("/training/objective", "dpo");
-  if (training.loss != Loss::standard) refuse("/training/loss", "a loss but the standard one");
+  const bool known =
+      training.loss == Loss::standard || training.loss == Loss::liger_cross_entropy || training.loss == Loss::liger_fused_linear;
+  if (!known) refuse("/training/loss", "a loss but the standard one and Liger's");
   if (training.label_smoothing) refuse("/training/label_smoothing", "label smoothing");
   if (training.mask != Mask::none) refuse("/training/mask", "a padded batch");
   if (training.checkpoint_every > 1) refuse("/training/checkpointing", "checkpointing of some layers only");
@@ -281,7 +320,7 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);
-  read_software(reader.object("software"), spec.software, problems);
+  read_software(reader.object("software"), spec.software, spec.training.base_quantization, problems);
   check_software(spec, problems);
   reader.done();
   return reading;

@@ -77,6 +77,7 @@ struct AdapterOptions {
 struct BaseQuantization {
   int bits = 4;
   bool gptq = false;
+  bool keeps_inputs = false;             // 4 bits, bitsandbytes before 0.43.2: until backward
   std::int64_t group_size = 128;         // gptq: values of a column that share a scale
   bool double_quant = false;             // 4 bits: the scales themselves in 8 bits
   Dtype compute_dtype = Dtype::float32;  // 4 bits
@@ -125,7 +126,7 @@ struct Training {
 };
 
 // The series of each library that runs. Older ones allocate otherwise.
-enum class Transformers : std::uint8_t { v4_48, v4_51, v4_56, v5 };
+enum class Transformers : std::uint8_t { v4_45, v4_48, v4_51, v4_56, v5 };
 enum class Trl : std::uint8_t { v0_24, v1 };
 
 struct Software {

@@ -30,6 +30,7 @@ Tensor counted(const Tensor& labels, bool shifts) {
 }  // namespace
 
 Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transformers version) {
+  if (version == Transformers::v4_45) return {};  // the loss of each batch is its mean
   const OpScope op(device, "num_items_in_batch");
   Tensor count;
   for (const Batch& each : batches) {
@@ -47,7 +48,7 @@ TrainerForward::Outputs TrainerForward::compute_loss(const Batch& batch, const T
   if (!device_.training) options_.checkpointing = Checkpointing::none;
   options_.num_items = num_items;
   options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
-  options_.counts_items = device_.training;
+  options_.counts_items = device_.training && spec_.software.transformers != Transformers::v4_45;
   const bool caches = spec_.software.config_use_cache && spec_.software.transformers != Transformers::v5;
   if (caches && training_.loop == Loop::trainer && training_.checkpointing == Checkpointing::none)
     options_.cache = std::make_shared<KeyValueCache>(spec_.software.transformers);

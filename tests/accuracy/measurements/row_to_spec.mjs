@@ -201,10 +201,11 @@ function seriesOf(version, notes) {
 
 function softwareOf(row, framework, notes) {
   const software = {};
-  for (const name of ['torch', 'transformers', 'trl']) {
-    const version = new RegExp(`\\b${name} (\\d+(?:\\.\\d+)*)`).exec(`${said(row.software)} ${said(row.date_or_version)}`);
+  for (const [name, spellings] of Object.entries(tables.packages)) {
+    const version = new RegExp(`\\b(?:${spellings}) (\\d+(?:\\.\\d+)+)`).exec(`${said(row.software)} ${said(row.date_or_version)}`);
     if (version) software[name] = version[1];
   }
+  if (framework.bitsandbytes && !software.bitsandbytes) software.bitsandbytes = framework.bitsandbytes;
   if (software.transformers) software.transformers = seriesOf(software.transformers, notes);
   if (framework.stack) software.stack = framework.stack;
   return software;

@@ -12,8 +12,8 @@ export const frameworks = [
   { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true },
   { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'' },
   {
-    match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false,
-    differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too, and each 4-bit linear of that time keeps its input for backward',
+    match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false, bitsandbytes: '0.42.0',  // its finetune scripts warn of any other version
+    differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too',
   },
   { match: /prime-rl/, name: 'prime-rl', clip: 1.0, differs: 'prime-rl\'s loop holds the logits of a micro-batch until its backward is done' },
   { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels' },
@@ -253,6 +253,9 @@ export const offloads = [
   [/param/, { optimizer: 'cpu', parameters: 'cpu' }],
   [/optimizer|adam/, { optimizer: 'cpu' }],
 ];
+
+// Packages whose version changes memory, and how rows spell them.
+export const packages = { torch: 'torch', transformers: 'transformers', trl: 'trl', bitsandbytes: 'bitsandbytes|bnb' };
 
 // Transformers' versions in series that train alike as far as is known: up to this version → what is asked for.
 export const transformersSeries = [[4, 45, '4.45'], [4, 50, '4.48'], [4, 55, '4.51'], [4, 99, '4.56'], [99, 99, '5']];
