@@ -137,7 +137,7 @@ function trainingOf(row, framework, method, notes) {
 // TRL's own loss came with version 1; before, its SFTTrainer trained as HF's Trainer does.
 function loopOf(row, framework, notes) {
   const words = Object.values(row).filter((value) => typeof value === 'string').map(said).join(' ');
-  const loop = framework.loop ?? look(tables.loops, words) ?? 'plain';
+  const loop = framework.loop ?? (framework.match ? 'plain' : look(tables.loops, words) ?? 'plain');
   const trl = /\btrl (\d+)\./.exec(words);
   if (loop !== 'sft_trainer' || (trl ? Number(trl[1]) >= 1 : !isOldTransformers(row))) return loop;
   notes.push('SFTTrainer of TRL before 1: as HF\'s Trainer');
