@@ -259,6 +259,16 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (training.optimizer.name > OptimizerName::sgd) refuse("optimizer/name", "this optimizer");
 }
 
+// flash-attn has kernels for half precision only.
+void check_flash_attention(const Spec& spec, Problems& problems) {
+  const Training& training = spec.training;
+  if (training.attention != Attention::flash_attention_2 || training.weights != Dtype::float32 || training.autocast) return;
+  const bool mixed = spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2;
+  if (mixed && spec.data.param_dtype && *spec.data.param_dtype != Dtype::float32) return;
+  problems.push_back({"/training/attention", "conflict",
+                      "flash_attention_2 takes half precision only: give weights, autocast or FSDP's param_dtype in bfloat16 or float16"});
+}
+
 // What is played of earlier versions.
 void check_software(Spec& spec, Problems& problems) {
   const Software& software = spec.software;
@@ -321,6 +331,7 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);
   read_software(reader.object("software"), spec.software, spec.training.base_quantization, problems);
+  check_flash_attention(spec, problems);
   check_software(spec, problems);
   reader.done();
   return reading;

@@ -223,8 +223,6 @@ void read_evaluation(ObjectReader& training, std::optional<Evaluation>& evaluati
 }
 
 void check_flash_attention(ObjectReader& reader, const Training& training) {
-  if (training.weights == Dtype::float32 && !training.autocast)
-    reader.problem("attention", "conflict", "flash_attention_2 takes half precision only: give weights or autocast in bfloat16 or float16");
   if (training.mask == Mask::padded)
     reader.problem("attention", "unsupported",
                    "flash_attention_2 over padded batches is not supported yet: rows are unpadded by kernels of their own.");
