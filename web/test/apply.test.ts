@@ -1,9 +1,12 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { arrival, type Choice } from '../src/choice/choice';
+import { arrival, type Choice, type Json } from '../src/choice/choice';
+import { whyNot } from '../src/choice/methods';
 import { specOf } from '../src/choice/spec';
 import { apply, type Applied } from '../src/files/apply';
 import { readFiles } from '../src/files/index';
+import { tools, writeFor } from '../src/files/write/index';
+import { randomSettings } from './random';
 
 const cases = new URL('../../tests/cases/', import.meta.url);
 const presets = readdirSync(new URL('../../presets/models/', import.meta.url))
@@ -131,8 +134,58 @@ describe('a file fills the form', () => {
       const training = said.training as Record<string, unknown> | undefined;
       const asked = spec.training as Record<string, unknown>;
       for (const key of ['micro_batch', 'sequence', 'accumulation', 'checkpointing', 'attention', 'max_grad_norm', 'loss'] as const) {
-        if (training?.[key] !== undefined) expect(asked[key] ?? (key === 'loss' ? 'standard' : null), `${name} ${key}`).toEqual(training[key]);
+        if (training?.[key] !== undefined)
+          expect(asked[key] ?? (key === 'loss' ? 'standard' : null), `${name} ${key}`).toEqual(training[key]);
       }
     }
   });
 });
+
+describe('any state of the page → files of a tool → the page', () => {
+  test.each(tools)(
+    '%s',
+    async (tool) => {
+      let exported = 0;
+      for (const random of randomSettings(ROUNDS, 31)) {
+        const method = random.data === 'best' || random.data === 'custom' ? 'fsdp2' : random.data;
+        const settings = { ...random, data: method, replicate: 1, nodes: null, rank: null };
+        if (whyNot(method, settings)) continue;
+        const asked: Choice = { model: { kind: 'preset', id: 'meta-llama/Llama-3.1-8B' }, settings };
+        const spec = { ...specOf(asked, {}, method), model: 'meta-llama/Llama-3.1-8B' };
+        const made = writeFor(tool, spec);
+        if (!made.ok) continue;
+        exported++;
+        const { readings, spec: back } = await readFiles(made.written.files, { presets });
+        const start: Choice = {
+          ...arrival(),
+          settings: { ...arrival().settings, gpus: settings.gpus, gpus_per_node: settings.gpus_per_node, gpu: settings.gpu },
+        };
+        const { choice } = apply(
+          start,
+          'fsdp2',
+          back,
+          readings.flatMap((one) => (one.ok ? [one.import.kind] : [])),
+        );
+        const now = specOf(choice, {}, choice.settings.data === 'best' ? method : choice.settings.data);
+        const lost = new Set(made.written.lost.map(({ at }) => at));
+        for (const at of made.written.said) {
+          if (lost.has(at) || at.startsWith('/cluster/')) continue;
+          const was = at_(spec, at);
+          // specOf leaves out what is at the format's default.
+          expect(at_(now, at) ?? was, `${at} of ${made.written.files.map(({ text }) => text).join('\n---\n')}`).toEqual(was);
+        }
+      }
+      expect(exported).toBeGreaterThan(1);
+    },
+    60_000,
+  );
+});
+
+const ROUNDS = Number(process.env.RUNS ?? 120);
+
+function at_(spec: Json | undefined, pointer: string): Json | undefined {
+  let value = spec;
+  for (const key of pointer.slice(1).split('/'))
+    value = typeof value === 'object' && value !== null && !Array.isArray(value) ? value[key] : undefined;
+  return value;
+}

@@ -28,7 +28,8 @@ export function apply(choice: Choice, method: Method, spec: JsonObject, kinds: r
     data.kind !== undefined ||
     data.degree !== undefined ||
     ['tensor', 'pipeline', 'context', 'expert'].some((key) => given[key] !== undefined);
-  const parallel = spread ? spreadOver(choice.settings, given, data) : merged(object(now.parallel), given);
+  // How the model is spread stays as it is then, and what it computes in is the recipe's.
+  const parallel = spread ? spreadOver(choice.settings, given, data) : { offload: merged(object(object(now.parallel).offload), object(given.offload)) };
   const next: JsonObject = {
     version: 1,
     training,

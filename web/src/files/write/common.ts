@@ -141,6 +141,10 @@ const TARGETS = '/training/adapter/targets';
 
 export function targets(view: View): string | string[] {
   const value = view.get(TARGETS);
+  if (Array.isArray(value) && value.length === 0) {
+    view.lose(TARGETS, 'adapters on no module are none');
+    return 'all-linear';
+  }
   view.say(TARGETS);
   if (value === 'all-linear') return 'all-linear';
   return Array.isArray(value) ? value.map(String) : ['q_proj', 'v_proj'];

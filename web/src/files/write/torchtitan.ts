@@ -47,10 +47,11 @@ export function toTorchtitan(spec: JsonObject): Export {
   view.say(`${data}degree`);
   if (kind === 'fsdp2' && replicate > 1 && named === 'fsdp2') view.say(`${data}replicate`);
   const said = view.get(`${data}param_dtype`);
-  const param = said === null ? 'float32' : typeof said === 'string' ? said : kind === 'fsdp2' ? 'bfloat16' : (autocast ?? 'float32');
-  const reduce = view.text(`${data}reduce_dtype`, 'float32');
-  view.match(`${data}param_dtype`, param === 'float32' ? null : param, 'torchtitan says fp32 for what is not cast');
-  view.say(`${data}reduce_dtype`);
+  const wanted = said === null ? 'float32' : typeof said === 'string' ? said : kind === 'fsdp2' ? 'bfloat16' : (autocast ?? 'float32');
+  const param = wanted === 'float32' ? 'float32' : 'bfloat16';
+  const reduce = 'float32';
+  view.match(`${data}param_dtype`, param === 'float32' ? null : param, 'torchtitan computes in bf16 or fp32, and says fp32 for what is not cast');
+  view.match(`${data}reduce_dtype`, reduce, 'torchtitan reduces in fp32');
   const reshard = view.flag(`${data}reshard_after_forward`, true);
   view.say(`${data}reshard_after_forward`);
 
