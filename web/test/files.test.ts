@@ -266,6 +266,22 @@ describe('configurations of public reports (../tests/cases)', () => {
   });
 });
 
+describe('preference training', () => {
+  test('TRL’s YAML with a beta is DPO: pairs are two rows each', async () => {
+    const made = await imported(
+      'model_name_or_path: Qwen/Qwen2.5-7B\nbeta: 0.01\nmax_length: 1024\nper_device_train_batch_size: 4\ntorch_dtype: bfloat16\n',
+    );
+    expect(made.spec).toMatchObject({ training: { objective: 'dpo', micro_batch: 8, sequence: 1024 } });
+  });
+
+  test('trl grpo …: what is not played is said', async () => {
+    const made = await imported(
+      'trl grpo --model_name_or_path Qwen/Qwen2.5-7B --max_completion_length 512 --num_generations 8 --bf16 True',
+    );
+    expect(asked(made)).toContain('/training/objective');
+  });
+});
+
 describe('Python source and command lines', () => {
   test('TrainingArguments, a quantised model and LoRA', async () => {
     const made = await imported(`

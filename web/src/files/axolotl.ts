@@ -11,6 +11,8 @@ import type { Table } from './tree';
 const OWN: Record<string, string> = {
   base_model_config: 'the same model',
   lora_model_dir: 'which adapter, not how large',
+  model_quantization_config: 'how a checkpoint in fewer bits is loaded: unpacked, to train it',
+  model_quantization_config_kwargs: 'how a checkpoint in fewer bits is loaded: unpacked, to train it',
   lora_on_cpu: 'how the adapter is loaded',
   train_on_inputs: 'which tokens count',
   embeddings_skip_upcast: 'embeddings of a quantised base: not played',

@@ -22,6 +22,8 @@ const OWN: Record<string, string> = {
   overlap_p2p_communication: 'when it waits',
   no_overlap_p2p_communication: 'when it waits',
   tp_comm_overlap: 'user buffers of Transformer Engine lie outside the allocator',
+  no_position_embedding: 'positions are rotary',
+  step_batch_size_schedule: 'fewer micro-batches at first',
   no_gradient_accumulation_fusion: 'whether weight gradients are summed in their kernel',
   gradient_accumulation_fusion: 'weight gradients are summed in their kernel',
   no_masked_softmax_fusion: 'which kernel',
@@ -152,7 +154,8 @@ function readShape(draft: Draft, from: Section, known: Known): Shape {
   const unit = divisible * tensor;
   const tokenizer = from.peek('tokenizer_type');
   // The size that a tokenizer of one make has.
-  const ofType = tokenizer === 'GPT2BPETokenizer' ? 50257 : tokenizer === 'Llama2Tokenizer' ? 32000 : undefined;
+  const merges = tokenizer === undefined && from.has('merge_file'); // byte pairs: GPT-2's, which is what the examples have
+  const ofType = tokenizer === 'GPT2BPETokenizer' || merges ? 50257 : tokenizer === 'Llama2Tokenizer' ? 32000 : undefined;
   const size = vocabulary ?? ofType;
   const words = padded ?? (size ? Math.ceil(size / unit) * unit : undefined);
   const named = from.peek('tokenizer_model');
@@ -175,7 +178,7 @@ function readShape(draft: Draft, from: Section, known: Known): Shape {
     draft.assumed(
       'vocabulary',
       words === size
-        ? `${size.toLocaleString('en')} words${vocabulary ? '' : ` of ${String(tokenizer)}`} need no padding (a multiple of ${divisible} × ${tensor})`
+        ? `${size.toLocaleString('en')} words${vocabulary ? '' : ` of ${merges ? 'GPT-2’s byte pairs (--merge-file)' : String(tokenizer)}`} need no padding (a multiple of ${divisible} × ${tensor})`
         : `padded from ${size.toLocaleString('en')} to ${words.toLocaleString('en')} (a multiple of ${divisible} × ${tensor})`,
     );
   }
@@ -362,6 +365,8 @@ function readDegrees(
       value: String(world),
       message: `must be a multiple of ${tensor} tensor × ${pipeline} pipeline × ${context} context ranks`,
     });
+    draft.set('/parallel/data/kind', fsdp ?? (distributed ? 'zero1' : 'ddp'));
+    draft.askGpus(`The script runs on ${world} GPUs, which its degrees do not divide.`);
   } else {
     draft.set('/parallel/data/kind', fsdp ?? (distributed ? 'zero1' : 'ddp'));
     draft.askGpus('The script does not say on how many GPUs it runs.');

@@ -362,6 +362,8 @@ const TRL_NEUTRAL: Record<string, string> = {
   use_peft: '',
   lora_task_type: 'which head, not how large',
   loss_weights: 'numbers of the loss',
+  max_prompt_length: 'a part of max_length',
+  max_completion_length: 'of rollouts: not played',
   beta: 'a number of the loss',
   precompute_ref_log_probs: 'the reference runs before training: not played',
   disable_dropout: 'no dropout, as is played where the model has none',
@@ -539,7 +541,8 @@ function readObjective(draft: Draft, from: Section, part: TrainerPart, calls: re
         : undefined);
   const dpo =
     trainer?.toLowerCase() === 'dpo' ||
-    (trl && from.has('loss_type') && !/nll|dft/.test(String(from.peek('loss_type') ?? 'sigmoid')) && from.has('beta'));
+    // Of TRL's trainers only those for preferences have a beta.
+    (trl && !trainer && from.has('beta') && !/kto|nll|dft/.test(String(from.peek('loss_type') ?? '')));
   const loss = from.entry('loss_type');
   if (dpo) {
     draft.assumed('objective', `DPO: ${batch} pairs are ${2 * batch} rows, chosen and rejected`, {
