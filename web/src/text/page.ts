@@ -117,6 +117,8 @@ export const assumed = {
 
 export const details = {
   title: (method: string) => `${method}, in detail`,
+  refused: (method: string) => `${method} has no estimate here`,
+  showBest: 'Show the best method',
   views: 'Views',
   allocated: 'Allocated',
   allocatedMeaning: 'in tensors, at the peak',

@@ -3,14 +3,14 @@ import certainty from 'virtual:certainty';
 import { kindOf } from '../choice/kind';
 import { methodName, type Method } from '../choice/methods';
 import { specOf } from '../choice/spec';
-import { decidingRank, type Note, type RankReport, type StepTime } from '../core/answer';
-import { best, choice, config, results, selected } from '../store';
+import { decidingRank, type Note, type Problem, type RankReport, type StepTime } from '../core/answer';
+import { best, changeSettings, choice, config, results, selected } from '../store';
 import { details as text, views } from '../text/page';
 import { focusControl, label } from './Control';
 import { exactBytes, gib, pointName, seconds } from './format';
 import { Lazy } from './Lazy';
 import { Ledger } from './Ledger';
-import { controlOf } from './Problems';
+import { controlOf, Place } from './Problems';
 
 type View = keyof typeof views;
 
@@ -20,6 +20,7 @@ const view = signal<View>('ledger');
 export function Details() {
   const method = selected.value;
   const { answer } = results.value[method];
+  if (answer?.kind === 'problems' && best.value) return <Refused method={method} problems={answer.problems} />;
   if (answer?.kind !== 'report') return null;
   const rank = decidingRank(answer.report);
   return (
@@ -40,6 +41,27 @@ export function Details() {
       </div>
       <Notes title={text.warnings} notes={answer.report.warnings} />
       <Notes title={text.assumptions} notes={answer.report.assumptions} />
+    </section>
+  );
+}
+
+/** The chosen method is one that the core does not answer for this recipe: why, and where to change it. */
+function Refused({ method, problems }: { method: Method; problems: readonly Problem[] }) {
+  return (
+    <section class="details" aria-labelledby="details-title">
+      <h2 id="details-title">{text.refused(methodName(method, choice.value.settings))}</h2>
+      <ul class="notes">
+        {problems.map(({ at, message }) => (
+          <li key={at + message}>
+            <Place at={at} /> {message}
+          </li>
+        ))}
+      </ul>
+      <p>
+        <button type="button" onClick={() => changeSettings({ data: 'best' })}>
+          {text.showBest}
+        </button>
+      </p>
     </section>
   );
 }
