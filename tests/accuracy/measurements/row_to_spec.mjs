@@ -269,10 +269,10 @@ function pipelineOf(row, degrees, training, notes) {
   return pipeline;
 }
 
-function parallelOf(row, training, precision, notes) {
+function parallelOf(row, framework, training, precision, notes) {
   const degrees = degreesOf(row, notes);
   const parallel = { data: dataOf(row, degrees, precision, notes) };
-  if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
+  if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: framework.lossParallel ?? /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
   if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, notes);
   if (degrees.context > 1) parallel.context = { degree: degrees.context };
   if (degrees.expert > 1) parallel.expert = { degree: degrees.expert };
@@ -318,7 +318,7 @@ function specOf(row, presets, notes) {
   if (framework.differs) notes.push(framework.differs);
   const method = read(notes, 'method', tables.methods, said(row.method), { method: 'full' }, 'not stated, full');
   const { training, precision } = trainingOf(row, framework, method, notes);
-  const parallel = parallelOf(row, training, precision, notes);
+  const parallel = parallelOf(row, framework, training, precision, notes);
   useMixedPrecision(training, parallel, precision);
   const { gpu, known } = gpuOf(row, notes);
   const spec = { model: modelOf(row, framework, method, presets, notes), training, parallel, cluster: { gpu }, software: softwareOf(row, framework, notes) };

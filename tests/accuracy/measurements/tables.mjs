@@ -3,13 +3,14 @@
 
 // Where a row comes from says which program ran: matched against source, path, software and note. `differs`: what that program does
 // that is not played, so that its rows may be off.
+// torchtitan: its loss is parallel over tensor ranks unless that is switched off (parallelism.disable_loss_parallel).
 export const frameworks = [
   {
     match: /fms-acceleration/,
     name: 'fms-acceleration', loop: 'sft_trainer', checkpointing: 'full_reentrant', padToken: true, doubleQuant: true,
     says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words); bitsandbytes bases are double-quantised (framework_plugin_bnb.py)',
   },
-  { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true },
+  { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true, lossParallel: true },
   { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'' },
   {
     match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false, bitsandbytes: '0.42.0',  // its finetune scripts warn of any other version
