@@ -131,21 +131,27 @@ test.describe('what is not there is not there', () => {
     await page.goto(`${site.root}embedding.html`);
     const answers = await page.evaluate(async (address) => {
       const { estimate, models } = (await import(address)) as typeof import('../../web/src/module');
-      const [good, bad, broken, unknown] = await Promise.all([
+      const [good, bad, broken, unknown, rare] = await Promise.all([
         estimate({ model: 'Qwen/Qwen2.5-7B', training: { micro_batch: 2 } }),
         estimate({ model: 'Qwen/Qwen2.5-7B', training: { micro_batch: 'two' } }),
         estimate('{'),
         estimate({ model: 'no/such-model' }),
+        // Of what the core's second file has.
+        estimate({
+          model: 'Qwen/Qwen2.5-7B',
+          training: { method: 'lora', optimizer: { name: 'adafactor_hf' }, base_quantization: { bits: 4 } },
+        }),
       ]);
       return {
         good: good.ok && good.value.parameters.total,
         bad: bad.ok ? [] : bad.problems.map(({ at }) => at),
         broken: broken.ok,
         unknown: unknown.ok ? [] : unknown.problems.map(({ at }) => at),
+        rare: rare.ok,
         models: (await models()).length,
       };
     }, `${site.root}llmem.js`);
-    expect(answers).toMatchObject({ good: 7615616512, bad: ['/training/micro_batch'], broken: false, unknown: ['/model'] });
+    expect(answers).toMatchObject({ good: 7615616512, bad: ['/training/micro_batch'], broken: false, unknown: ['/model'], rare: true });
     expect(answers.models).toBeGreaterThan(5);
     expect(existsSync(join(dist, 'llmem.d.ts')) && statSync(join(dist, 'llmem.d.ts')).size).toBeGreaterThan(1000);
     expect(readFileSync(join(dist, 'llmem.d.ts'), 'utf8')).toContain('export function estimate(spec: Spec | string): Promise<Envelope>;');
