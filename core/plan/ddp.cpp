@@ -113,6 +113,17 @@ class Reducer {
     return cloned;
   }
 
+  // The same of all that a Trainer's model returns; what asked for no gradient is cloned in vain.
+  void wrap_outputs(const std::vector<Tensor*>& outputs) const {
+    if (!options_.find_unused_parameters) return;
+    const OpScope op(device_, "ddp_sink");
+    std::vector<Tensor> clones;
+    for (const Tensor* output : outputs) clones.push_back(clone(*output));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if ((*outputs[i])->grad_fn) *outputs[i] = clones[i];
+    }
+  }
+
  private:
   static constexpr Bytes broadcast_limit = 250_MiB;   // DistributedDataParallel.broadcast_bucket_size
   static constexpr Bytes first_bucket_limit = 1_MiB;  // reducer.hpp, kDefaultFirstBucketBytes
@@ -195,10 +206,26 @@ class Reducer {
   bool rebuilds_ = true, rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
 };
 
+// accelerate wraps the model when training begins. Trainer lets DDP look for unused parameters where nothing is checkpointed, and always with
+// adapters: a PeftModel is no PreTrainedModel.
+void wrap_when_training(Device& device, const Spec& spec, Rank& rank) {
+  DataParallel options = spec.data;
+  options.find_unused_parameters = spec.training.method == Method::lora || spec.training.checkpointing == Checkpointing::none;
+  rank.begin_training = [&device, options](Rank& begun) {
+    const auto reducer = std::make_shared<Reducer>(device, begun, options);
+    begun.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
+    begun.wrap_outputs = [reducer](const std::vector<Tensor*>& outputs) { reducer->wrap_outputs(outputs); };
+  };
+}
+
 }  // namespace
 
 Rank distributed_data_parallel(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank = whole_model(device, spec, architecture);
+  if (spec.training.loop != Loop::plain) {
+    wrap_when_training(device, spec, rank);
+    return rank;
+  }
   const auto reducer = std::make_shared<Reducer>(device, rank, spec.data);
   rank.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
   rank.after_backward.push_back([reducer] { reducer->backward_is_over(); });

@@ -28,7 +28,9 @@ struct Rank {
   bool clips = true;                                // as a step of its own, which DeepSpeed does not
   bool gradients_are_sharded = false;               // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;
-  std::function<Tensor(const Tensor& output)> wrap_output;  // what becomes of each output of the wrapped model; none: nothing
+  // Under a Trainer: what it wraps the model in when training begins, and what that does with all that a forward returns.
+  std::function<void(Rank& rank)> begin_training;
+  std::function<void(const std::vector<Tensor*>& outputs)> wrap_outputs;
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
   std::vector<std::function<void()>> after_backward;                      // when the graph is through

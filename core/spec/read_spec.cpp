@@ -249,7 +249,7 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (training.method == Method::lora) refuse("method", "lora");
   if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
   if (!training.adapter.modules_to_save.empty()) refuse("adapter/modules_to_save", "modules_to_save");
-  if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
+  if (training.loop != Loop::plain && spec.data.kind != DataKind::ddp) refuse("loop", "a loop of Transformers");
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
   const bool splits = tensor || spec.pipeline.degree > 1;
   if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || (training.loss == Loss::liger_fused_linear && splits))

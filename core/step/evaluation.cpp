@@ -42,6 +42,7 @@ class EvaluationLoop {
  public:
   EvaluationLoop(Device& device, const Spec& spec, TrainerForward& forward)
       : device_(device),
+        spec_(spec),
         version_(spec.software.transformers),
         training_(spec.training),
         options_(*spec.training.evaluation),
@@ -55,10 +56,14 @@ class EvaluationLoop {
       inputs = {make_batch(device_, options_.batch, training_.sequence)};
       last = predict(inputs);
       last.loss = device_.empty({options_.batch}, last.loss.dtype());
+      last.loss = gathered(last.loss);
       losses.add(last.loss);
       if (last.labels) gather_sizes(last.labels);
       if (last.logits) keep_logits(last.logits, predictions);
-      if (last.labels) labels.add(last.labels);
+      if (last.labels) {
+        last.labels = gathered(last.labels);
+        labels.add(last.labels);
+      }
       if (options_.accumulation_steps == 0 || (step + 1) % options_.accumulation_steps != 0) continue;
       for (Kept* each : {&losses, &predictions, &labels}) each->to_host();
       last = {};
@@ -79,7 +84,7 @@ class EvaluationLoop {
       const TrainerForward::Outputs outputs = forward_.compute_loss(batch, {}, !only_loss());
       return {outputs.loss, outputs.logits, only_loss() ? Tensor() : batch.labels};
     }
-    const Tensor num_items = version_ == Transformers::v5 ? num_items_of(device_, inputs, version_) : Tensor();
+    const Tensor num_items = version_ == Transformers::v5 ? num_items_of(device_, inputs, spec_) : Tensor();
     const TrainerForward::Outputs outputs = forward_.compute_loss(batch, num_items, true);
     const Tensor loss = mean_all(outputs.loss);
     if (only_loss()) return {loss, {}, {}};
@@ -98,10 +103,20 @@ class EvaluationLoop {
       const OpScope op(device_, "argmax");
       logits = device_.empty({logits.size(0), logits.size(1)}, Dtype::int64);
     }
+    logits = gathered(logits);
     predictions.add(logits);
   }
 
+  // accelerate's gather: the rows of all processes
+  Tensor gathered(const Tensor& tensor) const {
+    const std::int64_t processes = spec_.data.degree;
+    if (processes == 1) return tensor;
+    const OpScope op(device_, "gather");
+    return device_.empty(with_rows(tensor.sizes(), processes * tensor.size(0)), tensor.dtype());
+  }
+
   Device& device_;
+  const Spec& spec_;
   Transformers version_;
   const Training& training_;
   const Evaluation& options_;

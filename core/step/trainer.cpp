@@ -46,6 +46,7 @@ class TrainerLoop {
   void train() {
     device_.empty_cache();  // accelerator.free_memory()
     device_.begin_phase("train");
+    if (rank_.begin_training) rank_.begin_training(rank_);
     total_loss_ = scalar("tr_loss");
     for (int i = 0; i < steps_played; ++i) step(i);
     if (training_.evaluation) run_evaluation();
@@ -95,7 +96,7 @@ class TrainerLoop {
     std::vector<Batch> fetched;
     for (std::int64_t a = 0; a < training_.accumulation; ++a)
       fetched.push_back(make_batch(device_, training_.micro_batch, training_.sequence));
-    num_items_ = num_items_of(device_, fetched, spec_.software.transformers);
+    num_items_ = num_items_of(device_, fetched, spec_);
     batches_ = std::move(fetched);
   }
 

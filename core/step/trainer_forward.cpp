@@ -29,7 +29,23 @@ Tensor counted(const Tensor& labels, bool shifts) {
 
 }  // namespace
 
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transformers version) {
+namespace {
+
+// accelerate's gather of a scalar, and the sum of what all processes have
+Tensor sum_of_all(const Tensor& own, std::int64_t processes) {
+  Device& device = own.device();
+  const auto gathered = [&] {
+    const Tensor copy = device.empty({1}, own.dtype());
+    return device.empty({processes}, own.dtype());
+  };
+  const Tensor all = processes > 1 ? gathered() : own;
+  return device.empty({}, own.dtype());
+}
+
+}  // namespace
+
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec) {
+  const Transformers version = spec.software.transformers;
   if (version == Transformers::v4_45) return {};  // the loss of each batch is its mean
   const OpScope op(device, "num_items_in_batch");
   Tensor count;
@@ -38,7 +54,9 @@ Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transform
     count = device.empty({}, Dtype::int64);
   }
   if (version == Transformers::v4_48) return {};  // .item()
-  return version == Transformers::v5 ? device.empty({}, Dtype::float32) : count;
+  if (version != Transformers::v5) return count;
+  if (spec.data.degree > 1) count = sum_of_all(count, spec.data.degree);
+  return device.empty({}, Dtype::float32);
 }
 
 TrainerForward::TrainerForward(Device& device, const Spec& spec, Rank& rank)
@@ -73,8 +91,8 @@ TrainerForward::Outputs TrainerForward::of_trainer(const Batch& batch) {
 }
 
 // What leaves DistributedDataParallel.forward.
-void TrainerForward::wrap(Tensor& output) const {
-  if (rank_.wrap_output && device_.training) output = rank_.wrap_output(output);
+void TrainerForward::wrap(const std::vector<Tensor*>& outputs) const {
+  if (rank_.wrap_outputs && device_.training) rank_.wrap_outputs(outputs);
 }
 
 TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
@@ -85,8 +103,9 @@ TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
   }
   const bool has_logits = static_cast<bool>(outputs.logits);  // Liger's head keeps none
   if (has_logits && training_.autocast) outputs.logits = to(outputs.logits, Dtype::float32);
-  wrap(outputs.loss);
-  if (has_logits) wrap(outputs.logits);
+  std::vector<Tensor*> all{&outputs.loss};
+  if (has_logits) all.push_back(&outputs.logits);
+  wrap(all);
   return outputs;
 }
 
@@ -98,7 +117,7 @@ Tensor TrainerForward::logits_of(const Batch& batch) {
   }
   const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
   if (training_.autocast) logits = to(logits, Dtype::float32);
-  wrap(logits);
+  wrap({&logits});
   return logits;
 }
 
@@ -115,7 +134,7 @@ FusedHead TrainerForward::fused(const Batch& batch) {
     const AutocastRegion autocast(device_, training_.autocast);
     outputs = rank_.model->fused_head(batch.ids, batch.labels, options_, rank_.hooks);
   }
-  for (Tensor* each : {&outputs.loss, &outputs.log_probabilities, &outputs.entropy}) wrap(*each);
+  wrap({&outputs.loss, &outputs.log_probabilities, &outputs.entropy, &outputs.is_top1, &outputs.label_mask});
   return outputs;
 }
 
@@ -137,10 +156,7 @@ Tensor TrainerForward::fused_loss(const FusedHead& outputs, const Tensor& num_it
 void TrainerForward::measure(const FusedHead& outputs, const Batch& batch, std::vector<Tensor>& locals) const {
   const OpScope op(device_, "metrics");
   // sum(), then a sum of what all processes have
-  const auto total = [&](const auto& sum) {
-    const Tensor own = sum();
-    return device_.empty({}, own.dtype());
-  };
+  const auto total = [&](const auto& sum) { return sum_of_all(sum(), spec_.data.degree); };
   locals.push_back(total([&] { return sum_of_booleans(outputs.label_mask); }));
   locals.push_back(total([&] { return sum_all(detach(outputs.entropy)); }));
   locals.push_back(total([&] { return sum_of_booleans(outputs.is_top1); }));

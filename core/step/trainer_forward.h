@@ -15,7 +15,7 @@ struct Batch {
 Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence);
 
 // The tokens that count among these batches, a scalar (Trainer._get_num_items_in_batch). None where the host keeps the number.
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches, Transformers version);
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec);
 
 // The model as transformers.Trainer and TRL's SFTTrainer call it: under accelerate's autocast, with outputs cast to fp32, and the loss that
 // they make of its outputs.
@@ -39,7 +39,7 @@ class TrainerForward {
   FusedHead fused(const Batch& batch);
   Tensor fused_loss(const FusedHead& outputs, const Tensor& num_items, std::vector<Tensor>& locals) const;
   void measure(const FusedHead& outputs, const Batch& batch, std::vector<Tensor>& locals) const;
-  void wrap(Tensor& output) const;
+  void wrap(const std::vector<Tensor*>& outputs) const;
 
   Device& device_;
   const Spec& spec_;
