@@ -18,6 +18,7 @@ struct Parameter {
   std::vector<std::int64_t> shape;
   Kind kind = Kind::parameter;
   std::optional<Dtype> dtype;  // none: that of the weights
+  bool of_linear = false;      // the weight of an nn.Linear: an adapter may be put on it
   std::int64_t count() const {
     std::int64_t n = 1;
     for (std::int64_t d : shape) n *= d;
@@ -44,7 +45,7 @@ enum class QkNorm : std::uint8_t {
   each_head_apart,    // a LayerNorm for each head: stablelm
 };
 enum class ScaledEmbedding : std::uint8_t { no, by_number, by_tensor, by_buffer };
-enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu_squared, other };
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, gelu_fast, quick_gelu, relu, relu_squared, other };
 enum class Rotary : std::uint8_t {
   none,
   halves,          // llama: rotate_half over the two halves of a head
@@ -52,6 +53,9 @@ enum class Rotary : std::uint8_t {
   pairs,           // glm: neighbouring values are turned
   pairs_float,     // cohere: as pairs, in fp32
   repeated_float,  // ernie4_5: as pairs_float, cos and sin repeated in every layer
+  chunked,         // gpt_oss: two halves apart, angles of half a head
+  interleaved,     // deepseek_v3: neighbouring values apart, halves of the angles
+  complex,         // deepseek_v2: neighbouring values as complex numbers
 };
 
 // The names of a family's modules, in the order in which they are defined. Each word is a role and a name:
@@ -69,6 +73,9 @@ struct Names {
 // The name that has this role, "" where there is none.
 std::string_view name_of(std::string_view names, char role);
 
+// How a mixture chooses its experts: whose router it is.
+enum class RouterKind : std::uint8_t { other, mixtral, qwen, granite, hunyuan, gpt_oss, deepseek_v2, deepseek_v3, minimax, ernie };
+
 // A mixture of experts in place of the MLP, in the layers that have it.
 struct Experts {
   std::int64_t count = 0, per_token = 0, width = 0;  // of one expert
@@ -78,7 +85,11 @@ struct Experts {
   bool correction = false;                           // the router has a buffer that corrects its scores (deepseek_v3)
   bool correction_on_block = false;                  // the same, on the block (minimax_m2)
   bool frozen_correction = false;                    // the same, a parameter without gradient (ernie4_5_moe)
-  std::vector<bool> layers;                          // which layers have experts; empty: all of them
+  RouterKind router = RouterKind::other;
+  bool normed = false;                       // the chosen weights are divided by their sum (norm_topk_prob)
+  bool shared_last = false;                  // the shared experts come after the others
+  std::int64_t groups = 1, groups_kept = 1;  // experts are chosen from some groups of them (n_group, topk_group)
+  std::vector<bool> layers;                  // which layers have experts; empty: all of them
   bool at(std::int64_t layer) const { return count > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)]); }
 };
 
@@ -120,11 +131,31 @@ struct Architecture {
   std::vector<bool> unturned;  // per layer: no rotary embedding (smollm3)
 
   bool partly_rotary = false;          // a head is cut in what is turned and what is not, be that empty
+  bool parts_rebound = false;          // … and each is put together under the name of what was turned (gpt_neox)
+  bool parts_inside = false;           // … in a function of its own, whose names die with it (nemotron)
   bool partly_rotary_at_once = false;  // q is put together again before k is turned (phi3)
   bool dropout_in_blocks = false;      // attention and MLP drop out of their own results (starcoder2)
   bool rotary_before_norm = false;     // in the order of the model's members (phi)
+  bool normed_lives_on = false;        // what was normed before attention keeps its name through the layer (stablelm)
   bool residual_last = false;          // attention + MLP + residual, in this order (phi)
-  double attention_dropout = 0;
+  double attention_dropout = 0, activation_dropout = 0;
+
+  // ---- hybrids
+  std::vector<bool> attends;     // which layers have attention; the others have what the family has in its place
+  std::int64_t conv_kernel = 0;  // lfm2: of its short convolutions
+  bool conv_bias = false;
+
+  // ---- of the families that have a Body
+  bool eager_only = false;            // the class has no other attention
+  bool own_activation = false;        // … and an activation that no config names
+  bool norms_first = true;            // opt: do_layer_norm_before
+  bool final_norm = true;             // opt: whether there is a norm after the layers
+  bool residual_after_norm = false;   // bloom: apply_residual_connection_post_layernorm
+  bool new_decoder = false;           // falcon: new_decoder_architecture
+  std::int64_t parallel_norms = 1;    // falcon: num_ln_in_parallel_attn
+  std::int64_t longest_sequence = 0;  // mpt: what its biases are made for
+
+  std::int64_t vision_size = 0;  // features of an image token that enter the projector
 
   std::string_view unplayed;  // what of this config is known by its tensors only; "": nothing
 
@@ -133,5 +164,8 @@ struct Architecture {
 
 // Every parameter, in the order of model.parameters().
 std::vector<Parameter> parameters_of(const Architecture& architecture);
+
+// The parameters that one token meets: of the routed experts, those that are chosen for it.
+std::int64_t active_parameters(const Architecture& architecture);
 
 }  // namespace llmem

@@ -18,13 +18,14 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 }  // namespace
 
 // A mask takes a kernel that knows nothing of fewer key heads (use_gqa_in_sdpa).
-AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, bool repeats_keys) {
+AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout,
+                               bool repeats_keys) {
   const std::int64_t groups = mask || repeats_keys ? given_query.size(1) / key.size(1) : 1;
   Tensor query = given_query, keys = repeat_kv(key, groups), values = repeat_kv(value, groups);
   if (repeats_keys) {
     for (Tensor* each : {&query, &keys, &values}) *each = contiguous(*each);
   }
-  const Tensor output = scaled_dot_product_attention(query, keys, values, mask);
+  const Tensor output = scaled_dot_product_attention(query, keys, values, mask, dropout);
   return {contiguous(transpose(output, 1, 2)), {}};
 }
 
@@ -72,6 +73,29 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
 }
 
 namespace {
+
+// GptOssAttention's: the sink is one more key, whose probability is thrown away
+AttentionResult eager_with_sinks(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const Tensor& sink,
+                                 double dropout_probability) {
+  const std::int64_t groups = query.size(1) / key.size(1), keys_count = key.size(2);
+  const Tensor keys = repeat_kv(key, groups);
+  const Tensor values = repeat_kv(value, groups);
+  Tensor weights = mul_scalar(matmul(query, transpose(keys, 2, 3)));
+  weights = add(weights, mask);
+  const Tensor sinks = expand(reshape(sink, {1, sink.size(0), 1, 1}), {query.size(0), sink.size(0), query.size(2), 1});
+  Tensor combined = cat({weights, sinks}, 3);
+  const auto shifted = [&] {
+    const Tensor largest = max_last(combined);
+    return sub(combined, largest);
+  };
+  combined = shifted();
+  const Tensor probabilities = softmax_in(combined, combined.dtype());
+  const Tensor scores = narrow(probabilities, 3, 0, keys_count);
+  weights = to(dropout(scores, dropout_probability), values.dtype());
+  Tensor output = matmul(weights, values);
+  output = contiguous(transpose(output, 1, 2));
+  return {output, weights};
+}
 
 QueryAndKey liger_rotary(const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
   const auto [turned_query, turned_key] = liger_rope(query, key, angles.cos, angles.sin);
@@ -163,10 +187,11 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {
     switch (context.attention) {
-      case Attention::sdpa: return sdpa_attention(query, key, value, mask, context.repeats_keys);
+      case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys);
       case Attention::flash_attention_2: return flash_attention(query, key, value, context);
       case Attention::eager: break;
     }
+    if (sinks) return eager_with_sinks(query, key, value, mask, sinks, a.attention_dropout);
     return eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
   };
   AttentionResult result = attended();

@@ -12,6 +12,7 @@ namespace llmem {
 struct LayerContext {
   RotaryEmbedding::Angles position_embeddings, sliding_position_embeddings;
   Tensor attention_mask, sliding_attention_mask;
+  Tensor alibi;
   Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
   Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
@@ -24,7 +25,8 @@ struct AttentionResult {
   Tensor weights;  // eager only: [B, heads, S, S]
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
-AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, bool repeats_keys = false);
+AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout = 0,
+                               bool repeats_keys = false);
 AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);
@@ -36,6 +38,7 @@ struct AttentionBlock {
   Linear q_proj, k_proj, v_proj, qkv_proj, o_proj;
   Norm q_norm, k_norm;
   bool liger_rope = false;
+  Tensor sinks = {};  // gpt_oss: a score for each head that no token has
 
   AttentionResult forward(const Tensor& hidden_states, const LayerContext& context) const;
 };

@@ -1,10 +1,11 @@
 #include "model/causal_lm.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <utility>
 
 #include "model/declaration.h"
+#include "model/families.h"
 #include "model/losses.h"
 #include "tensor/autograd.h"
 #include "tensor/collectives.h"
@@ -16,30 +17,6 @@ std::string_view module_of(std::string_view tensor_name) { return tensor_name.su
 
 namespace {
 
-// A model's tensors by name, once they are made.
-class ModelTensors {
- public:
-  void add(const std::string& name, const Tensor& tensor) { by_name_.emplace(name, tensor); }
-
-  // None where there is none of that name.
-  Tensor find(const std::string& name) const {
-    const auto found = by_name_.find(name);
-    return found == by_name_.end() ? Tensor() : found->second;
-  }
-  Linear linear(const std::string& name) const {
-    Linear made{find(name + ".weight"), find(name + ".bias")};
-    if (made.weight) linears.push_back({name, made});
-    return made;
-  }
-  Norm norm(const std::string& name, NormKind kind) const { return {true, kind, find(name + ".weight"), find(name + ".bias")}; }
-
- private:
-  std::map<std::string, Tensor> by_name_;
-
- public:
-  mutable std::vector<NamedLinear> linears;  // in the order in which they were asked for
-};
-
 // The module of a layer (or of attention, or of an MLP) that has this role: "model.layers.3" + ".self_attn".
 std::string member(const std::string& of, std::string_view names, char role) { return of + "." + std::string(name_of(names, role)); }
 
@@ -47,12 +24,72 @@ AttentionBlock build_attention(const ModelTensors& tensors, const std::string& n
   const auto linear = [&](char role) { return tensors.linear(member(name, a.names.attention, role)); };
   // The norm over a head is of the family's kind of RMSNorm, LayerNorm or whatever it has.
   const auto norm = [&](char role) { return a.qk_norm ? tensors.norm(member(name, a.names.attention, role), a.norm) : Norm(); };
-  return {&a, layer, linear('q'), linear('k'), linear('v'), linear('f'), linear('o'), norm('Q'), norm('K')};
+  return {&a,
+          layer,
+          linear('q'),
+          linear('k'),
+          linear('v'),
+          linear('f'),
+          linear('o'),
+          norm('Q'),
+          norm('K'),
+          false,
+          tensors.find(name + ".sinks")};
 }
 
 Mlp build_mlp(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
   const auto linear = [&](char role) { return tensors.linear(member(name, a.names.mlp, role)); };
   return {&a, linear('g'), linear('u'), linear('f'), linear('d')};
+}
+
+Mixture build_mixture(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
+  Mixture made;
+  made.architecture = &a;
+  // In the order of the modules: what may be adapted are the Linears among them.
+  for (std::string_view names = a.names.mixture; !names.empty();) {
+    const std::string_view word = names.substr(0, names.find(' '));
+    names.remove_prefix(std::min(names.size(), word.size() + 1));
+    const std::string_view own = word.substr(2);
+    const std::string of = name + "." + std::string(own);
+    switch (word[0]) {
+      case 'R': {
+        made.router = tensors.find(of + ".weight");
+        made.router_bias = tensors.find(of + ".bias");
+        if (a.experts.router == RouterKind::hunyuan) made.router_linear = tensors.linear(of);
+        made.correction = tensors.find(of + ".e_score_correction_bias");
+        if (!made.correction) made.correction = tensors.find(of + ".moe_statics.e_score_correction_bias");
+        if (!made.correction) made.correction = tensors.find(name + ".e_score_correction_bias");
+        break;
+      }
+      case 'E':
+        made.gate_up = tensors.find(of + ".gate_up_proj");
+        made.gate_up_bias = tensors.find(of + ".gate_up_proj_bias");
+        made.down = tensors.find(of + ".down_proj");
+        made.down_bias = tensors.find(of + ".down_proj_bias");
+        break;
+      case 'S':
+        made.shared = build_mlp(tensors, of, a);
+        made.shared.name = own;
+        break;
+      case 'G': made.shared_gate = tensors.linear(of); break;
+      default: break;
+    }
+  }
+  return made;
+}
+
+LatentAttentionBlock build_latent_attention(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
+  const auto linear = [&](const char* own) { return tensors.linear(name + "." + own); };
+  const auto norm = [&](const char* own) { return tensors.norm(name + "." + own, a.norm); };
+  return {&a,
+          linear("q_proj"),
+          linear("q_a_proj"),
+          linear("q_b_proj"),
+          linear("kv_a_proj_with_mqa"),
+          linear("kv_b_proj"),
+          linear("o_proj"),
+          norm("q_a_layernorm"),
+          norm("kv_a_layernorm")};
 }
 
 Dims dims_of(const std::vector<std::int64_t>& shape) {
@@ -65,6 +102,19 @@ Dims dims_of(const std::vector<std::int64_t>& shape) {
 int unit_of(const std::string& name, const std::string& layers) {
   if (name.compare(0, layers.size(), layers) != 0) return -1;
   return std::atoi(name.c_str() + layers.size());
+}
+
+// The Linears of what comes before the decoder, which adapters may be put on though nothing runs them.
+std::vector<NamedLinear> tower_linears(const Architecture& a, const ModelTensors& tensors) {
+  constexpr std::string_view weight = ".weight";
+  const std::string decoder = std::string(a.names.model) + ".";
+  std::vector<NamedLinear> found;
+  for (const Parameter& each : a.tensors) {
+    if (!each.of_linear || each.name.compare(0, decoder.size(), decoder) == 0) continue;
+    const std::string name = each.name.substr(0, each.name.size() - weight.size());
+    if (name != a.names.head) found.push_back({name, Linear{tensors.find(each.name), tensors.find(name + ".bias")}});
+  }
+  return found;
 }
 
 }  // namespace
@@ -85,6 +135,17 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
     const Parameter& each = a.tensors[i];
     if (each.kind == Parameter::Kind::parameter) parameters_.push_back({each.name, made[i], unit_of(each.name, layers)});
   }
+  const std::string head(a.names.head);
+  const Family* family = find_family(a.model_type);
+  if (family != nullptr && family->body != nullptr) {
+    body_ = family->body(a, MadeModule(tensors, ""));
+    embed_tokens_ = body_->embedding();
+    linears_ = tensors.linears;
+    lm_head_ = tensors.linear(head);
+    if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
+    linears_.push_back({"lm_head", lm_head_});
+    return;
+  }
   const std::string embedding_name = model + std::string(a.names.embedding);
   embed_tokens_ = tensors.find(embedding_name + ".weight");
   embed_scale_ = tensors.find(embedding_name + ".embed_scale");
@@ -93,8 +154,22 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
     const auto norm = [&](char role) {
       return name_of(a.names.layer, role).empty() ? Norm() : tensors.norm(member(name, a.names.layer, role), a.norm);
     };
-    layers_.push_back({&a, build_attention(tensors, member(name, a.names.layer, 'a'), a, i),
-                       build_mlp(tensors, member(name, a.names.layer, 'm'), a), norm('1'), norm('2'), norm('3'), norm('4')});
+    DecoderLayer layer;
+    layer.architecture = &a;
+    const std::string attention = member(name, a.names.layer, 'a'), mlp = member(name, a.names.layer, 'm');
+    if (a.latent.key_value_rank > 0)
+      layer.latent = build_latent_attention(tensors, attention, a);
+    else
+      layer.attention = build_attention(tensors, attention, a, i);
+    if (a.experts.at(i))
+      layer.mixture = build_mixture(tensors, mlp, a);
+    else
+      layer.mlp = build_mlp(tensors, mlp, a);
+    layer.before_attention = norm('1');
+    layer.after_attention = norm('2');
+    layer.before_mlp = norm('3');
+    layer.after_mlp = norm('4');
+    layers_.push_back(std::move(layer));
   }
   norm_ = tensors.norm(model + std::string(a.names.norm), a.norm);
   const auto rotary = [&](const std::string& prefix) {
@@ -103,11 +178,17 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   };
   rotary_emb_ = rotary(a.local_rotary ? "full_attention_" : "");
   if (a.local_rotary) local_rotary_emb_ = rotary("sliding_attention_");
-  const std::string head(a.names.head);
-  linears_ = tensors.linears;
+  linears_ = tower_linears(a, tensors);
+  linears_.insert(linears_.end(), tensors.linears.begin(), tensors.linears.end());
   lm_head_ = tensors.linear(head);
   if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
   linears_.push_back({"lm_head", lm_head_});
+}
+
+bool CausalLm::runs(std::string_view name) const {
+  if (find_family(architecture_->model_type)->towers == nullptr) return true;
+  const auto begins_with = [&](std::string_view part) { return name.substr(0, part.size()) == part; };
+  return begins_with(architecture_->names.model) || begins_with(architecture_->names.head);
 }
 
 void CausalLm::split(const Split& split) {
@@ -129,28 +210,37 @@ void CausalLm::split(const Split& split) {
   norm_.on_dtensors = split.sequence;
 }
 
-Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const {
+Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const {
   const ModuleScope scope(input.device(), std::to_string(index));
-  const DecoderLayer& layer = layers_[static_cast<std::size_t>(index)];
-  if (!hooks.before) return layer.forward(input, context);
+  Tensor dropped;
+  const auto forward = [&](const Tensor& states) {
+    return body_ ? body_->layer(index, states, context, kept ? *kept : dropped)
+                 : layers_[static_cast<std::size_t>(index)].forward(states, context);
+  };
+  if (!hooks.before) return forward(input);
   const Tensor entered = hooks.before(index, input);
-  return hooks.after(index, layer.forward(entered, context));
+  return hooks.after(index, forward(entered));
 }
 
-Tensor CausalLm::embedded(const Tensor& ids) const {
-  const ModuleScope scope(ids.device(), architecture_->names.embedding);
-  if (split_.ranks > 1) return split_embedding(embed_tokens_, ids, architecture_->vocab_size, split_.ranks, split_.sequence);
-  Tensor embeds = embedding(embed_tokens_, ids);
-  if (embed_scale_) embeds = mul(embeds, to(embed_scale_, embed_tokens_.dtype()));  // Gemma2TextScaledWordEmbedding
-  if (architecture_->scaled_embedding == ScaledEmbedding::by_number) embeds = mul_scalar(embeds);
-  return embeds;
+Tensor CausalLm::embedded(const Tensor& ids, bool require_grad) const {
+  const auto of_module = [&] {
+    const ModuleScope scope(ids.device(), architecture_->names.embedding);
+    if (split_.ranks > 1) return split_embedding(embed_tokens_, ids, architecture_->vocab_size, split_.ranks, split_.sequence);
+    const Tensor embeds = embedding(embed_tokens_, ids);
+    if (!embed_scale_) return embeds;
+    return mul(embeds, to(embed_scale_, embed_tokens_.dtype()));  // Gemma2TextScaledWordEmbedding
+  };
+  const Tensor embeds = of_module();
+  if (require_grad && !embeds.requires_grad()) require_grad_of_activation(embeds);
+  if (architecture_->scaled_embedding != ScaledEmbedding::by_number) return embeds;
+  return mul_scalar(embeds);  // GraniteModel: outside the module, whose result the hook of require_grad has seen
 }
 
 // What a model's forward makes before its layers: positions, masks, angles.
 LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const {
   const Architecture& a = *architecture_;
   Device& device = inputs_embeds.device();
-  const std::int64_t rows = inputs_embeds.size(0);
+  const std::int64_t rows = inputs_embeds.size(0), sequence = inputs_embeds.size(1);
   const Dtype dtype = inputs_embeds.dtype();
   LayerContext context;
   const bool older = options.transformers != Transformers::v5;
@@ -169,36 +259,57 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
     return context;
   }
   const auto mask = [&](bool window) {
-    if (options.attention != Attention::eager) return sdpa_causal_mask(context.position_ids, rows, options.padding);
-    return eager_causal_mask(context.position_ids, rows, dtype, window, options.padding);
+    const bool binds = window && a.sliding_window > 0 && sequence >= a.sliding_window;
+    if (options.attention == Attention::sdpa && binds)
+      return sdpa_causal_mask_always(device, context.position_ids, rows, sequence, true, options.padding);
+    if (options.attention != Attention::eager) return sdpa_causal_mask(device, context.position_ids, rows, sequence, options.padding);
+    return eager_causal_mask(device, context.position_ids, rows, sequence, dtype, window, options.padding);
   };
   context.attention_mask = mask(a.sliding.empty() && a.sliding_window > 0);
   if (!a.sliding.empty()) context.sliding_attention_mask = mask(true);
   return context;
 }
 
+Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const {
+  Device& device = hidden.device();
+  const ModuleScope layers(device, architecture_->names.layers);
+  Tensor kept;
+  for (int i = 0; i < layer_count(); ++i) {
+    Tensor next;
+    const auto run = [this, i, context, &hooks](const Tensor& input) { return run_layer(i, input, context, hooks, nullptr); };
+    const auto first_run = [this, i, context, &hooks, &next](const Tensor& input) {
+      // Computed again, by autograd's thread, a layer hands on nothing but its hidden states.
+      Tensor* out = input.device().thread == Thread::main ? &next : nullptr;
+      return run_layer(i, input, context, hooks, out);
+    };
+    switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
+      case Checkpointing::none: hidden = first_run(hidden); break;
+      case Checkpointing::full: hidden = checkpoint(device, [first_run, hidden] { return first_run(hidden); }); break;
+      case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
+    }
+    kept = std::move(next);
+  }
+  return hidden;
+}
+
 Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const {
   const Architecture& a = *architecture_;
   Device& device = ids.device();
   const ModuleScope scope(device, a.names.model);
-  const Tensor inputs_embeds = embedded(ids);
-  if (options.inputs_require_grad && !inputs_embeds.requires_grad()) require_grad_of_activation(inputs_embeds);
+  if (body_) {
+    LayerContext context;
+    context.attention = options.attention;
+    std::vector<Tensor> locals;
+    Tensor hidden = body_->begin(ids, options, context, locals);
+    hidden = run_layers(std::move(hidden), context, options, hooks);
+    return body_->end(std::move(hidden));
+  }
+  const Tensor inputs_embeds = embedded(ids, options.inputs_require_grad);
   LayerContext context = context_of(inputs_embeds, options);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
   context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
   if (a.local_rotary) context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
-
-  {
-    const ModuleScope layers(device, a.names.layers);
-    for (int i = 0; i < layer_count(); ++i) {
-      const auto run = [this, i, context, &hooks](const Tensor& input) { return run_layer(i, input, context, hooks); };
-      switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
-        case Checkpointing::none: hidden = run(hidden); break;
-        case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
-        case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
-      }
-    }
-  }
+  hidden = run_layers(std::move(hidden), context, options, hooks);
   const ModuleScope last(device, a.names.norm, Category::norms);
   hidden = norm_.forward(hidden);
   return hidden;
@@ -207,14 +318,14 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
 Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const {
   Device& device = input.device();
   Tensor hidden = input;
-  if (stage.embeds) { hidden = embedded(input); }
+  if (stage.embeds) { hidden = embedded(input, false); }
   LayerContext context;
   context.position_ids = unsqueeze(device.empty({input.size(1)}, Dtype::int64), 0);
   context.attention = options.attention;
   context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype(), architecture_->rotary);
   for (int i = stage.first_layer; i < stage.end_layer; ++i) {
     const ModuleScope layers(device, architecture_->names.layers);
-    const auto run = [this, i, hidden, context] { return run_layer(i, hidden, context, {}); };
+    const auto run = [this, i, hidden, context] { return run_layer(i, hidden, context, {}, nullptr); };
     hidden = options.checkpointing != Checkpointing::none ? checkpoint(device, run) : run();
   }
   if (!stage.heads) return hidden;
@@ -304,6 +415,17 @@ void CausalLm::train_copies(const Tensor& embedding, const Tensor& head) {
   if (head) other_head_ = std::exchange(lm_head_.weight, head);
 }
 
+std::vector<NamedMixture> CausalLm::mixtures() const {
+  std::vector<NamedMixture> found;
+  const Architecture& a = *architecture_;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (!layers_[i].mixture.present()) continue;
+    const std::string layer = std::string(a.names.model) + "." + std::string(a.names.layers) + "." + std::to_string(i);
+    found.push_back({member(layer, a.names.layer, 'm'), &layers_[i].mixture});
+  }
+  return found;
+}
+
 void CausalLm::enable_adapters(bool enabled) {
   if (enabled != adapters_enabled_) {
     if (other_embedding_) std::swap(embed_tokens_, other_embedding_);
@@ -312,6 +434,11 @@ void CausalLm::enable_adapters(bool enabled) {
   }
   for (const NamedLinear& each : linears_) {
     if (each.linear.parts->adapter) each.linear.parts->adapter->enabled = enabled;
+  }
+  for (const NamedMixture& each : mixtures()) {
+    for (std::optional<LoraAdapter>* adapter :
+         {&each.mixture->adapters->router, &each.mixture->adapters->gate_up, &each.mixture->adapters->down})
+      if (*adapter) (*adapter)->enabled = enabled;
   }
 }
 

@@ -7,34 +7,20 @@
 #include <vector>
 
 #include "model/architecture.h"
+#include "model/body.h"
 #include "model/decoder_layer.h"
 #include "model/losses.h"
+#include "model/made.h"
 #include "model/masks.h"
-#include "model/older.h"
+#include "model/options.h"
 #include "spec/spec.h"
 
 namespace llmem {
 
-// What the forward of a model is run with, as the recipe says.
-struct ForwardOptions {
-  Attention attention = Attention::sdpa;
-  Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
-  Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer, or
-  std::int64_t checkpoint_every = 1;                  // of each so many-th, from the first on
-  bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
-  Loss loss = Loss::standard;
-  std::int64_t loss_chunk = 1024;
-  PaddingMask padding;
-  Tensor position_ids;        // [1, S]; none: the model makes them
-  Tensor num_items;           // what the loss's sum is divided by; none: the mean
-  bool counts_items = false;  // the sum is divided by a number that the host has
-  Transformers transformers = Transformers::v5;
-  std::shared_ptr<KeyValueCache> cache;  // none: no layer keeps keys and values
-};
-
-struct NamedLinear {
+// A mixture of experts of a layer, by the name of its module.
+struct NamedMixture {
   std::string name;
-  Linear linear;
+  const Mixture* mixture = nullptr;
 };
 
 struct NamedTensor {
@@ -73,10 +59,13 @@ class CausalLm {
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   // Before 4.56, of the llama kind only Llama's and Granite's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
   bool registers_its_norm() const { return architecture_->model_type == "llama" || architecture_->model_type == "granite"; }
-  const Architecture& architecture() const { return *architecture_; }
-  int layer_count() const { return static_cast<int>(layers_.size()); }
+  // Whether a forward over text runs what has this name: the towers of a model that sees get no gradients.
+  bool runs(std::string_view name) const;
+  int layer_count() const { return static_cast<int>(architecture_->layers); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".
   const std::vector<NamedLinear>& linears() const { return linears_; }
+  std::vector<NamedMixture> mixtures() const;
+  const Architecture& architecture() const { return *architecture_; }
   // peft's disable_adapter: forward without them, and with the original of what has a copy.
   void enable_adapters(bool enabled);
   // PEFT's modules_to_save: from now on the embedding, or the head, computes with this copy of its weight.
@@ -113,15 +102,17 @@ class CausalLm {
 
  private:
   Tensor hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
-  Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks) const;
+  Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const;
+  Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const;
 
   Tensor scaled(Tensor logits) const;
-  Tensor embedded(const Tensor& ids) const;
+  Tensor embedded(const Tensor& ids, bool require_grad) const;
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
 
   std::shared_ptr<const Architecture> architecture_;  // the layers read it, too
   std::vector<NamedTensor> parameters_;
   Tensor embed_tokens_, embed_scale_;
+  std::unique_ptr<const Body> body_;     // of a family that has its own; then what follows is empty
   Tensor other_embedding_, other_head_;  // with modules_to_save: what is not in use, the original or the copy
   bool adapters_enabled_ = true;
   std::vector<DecoderLayer> layers_;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "model/families.h"
+#include "model/mixture.h"
 #include "spec/reader.h"
 
 namespace llmem {
@@ -81,16 +82,18 @@ void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
   static constexpr struct {
     std::string_view name;
     Activation value;
-  } kNames[] = {{"silu", Activation::silu},         {"swish", Activation::silu},        {"gelu", Activation::gelu},
-                {"relu", Activation::relu},         {"gelu_new", Activation::gelu_new}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                {"relu2", Activation::relu_squared}};
+  } kNames[] = {{"silu", Activation::silu},          {"swish", Activation::silu},          {"gelu", Activation::gelu},
+                {"relu", Activation::relu},          {"gelu_new", Activation::gelu_new},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu}};
   const std::string name = c.text("hidden_act");
   out.activation = Activation::other;
   for (const auto& each : kNames)
     if (each.name == name) out.activation = each.value;
-  if (family.coverage == Coverage::played && out.activation == Activation::other)
-    c.file().problem(c.in_file("hidden_act"), "unsupported",
-                     "\"" + shortened(name) + "\" is not supported yet. Supported: silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2.");
+  if (family.coverage == Coverage::played && !out.own_activation && out.activation == Activation::other)
+    c.file().problem(
+        c.in_file("hidden_act"), "unsupported",
+        "\"" + shortened(name) +
+            "\" is not supported yet. Supported: silu, gelu, gelu_new, gelu_fast, quick_gelu, gelu_pytorch_tanh, relu, relu2.");
 }
 
 // Options that change what the layer computes, and so what it keeps.
@@ -127,15 +130,35 @@ void note_quantization(ObjectReader& config, std::vector<Note>& notes) {
                    "the published weights are quantised" + method + "; training holds them in training.weights, which is what is counted"});
 }
 
+// integrations/moe.py gathers every pair of token and chosen expert and sorts them: how many fall to which expert shows in no size.
+void note_experts(ObjectReader& config, const Architecture& a, std::vector<Note>& notes) {
+  if (a.experts.count == 0) return;
+  notes.push_back({config.at("model_type"),
+                   "all " + std::to_string(a.experts.count) + " experts are held and trained, of which a token meets " +
+                       std::to_string(a.experts.per_token) + "; how evenly tokens are shared out among them does not change the memory"});
+}
+
+// Where the decoder is in a model that sees, and how wide what it sees is.
+void read_tower_size(ConfigReader& whole, const Family& family, Architecture& out) {
+  if (family.text.empty()) return;
+  const bool within = family.text == "llama4_text";
+  out.names.model = within ? "language_model.model" : "model.language_model";
+  if (within) out.names.head = "language_model.lm_head";
+  PartOfConfig vision(whole, "vision_config", "hidden_size=768 vision_output_dim=7680");
+  const bool by_output = family.text == "mllama_text_model";
+  out.vision_size = vision.config.count(by_output ? "vision_output_dim" : "hidden_size", 768);
+}
+
 // The modules' tensors, where they can be counted at all.
-void declare(ConfigReader& c, const Family& family, Architecture& out, Problems& problems) {
+void declare(ConfigReader& whole, ConfigReader& text, const Family& family, const Family& decoder, Architecture& out, Problems& problems) {
   constexpr std::int64_t kMostNorms = 1 << 17;
   if (out.qk_norm_kind == QkNorm::each_head_apart && out.heads * out.layers > kMostNorms) {
     add(problems, {"/model/config", "range", "these sizes make more than 100 thousand norms"});
     return;
   }
   std::vector<Parameter> declared;
-  (family.declare ? family.declare : declare_decoder)(c, out, Module(declared, ""));
+  if (family.towers) family.towers(whole, out, Module(declared, ""));
+  (decoder.declare ? decoder.declare : declare_decoder)(text, out, Module(declared, ""));
   double count = 0;
   for (const Parameter& each : declared) {
     double product = 1;
@@ -168,16 +191,25 @@ Reading<Architecture> read_architecture(const Json& json) {
   out.model_type = family->model_type;
   out.model_class = family->model_class;
   check_class(config, *family);
-  ConfigReader fields(config, reading.problems, family->defaults, family->other_names);
-  read_shape(fields, *family, out);
-  family->read(fields, out);
-  out.tied_embeddings = fields.flag("tie_word_embeddings");
+  ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
+  // What a model sees with is beside its decoder, whose fields may be in text_config.
+  const Family& decoder = family->text.empty() ? *family : *find_family(family->text);
+  const Json* nested = family->text.empty() ? nullptr : config.object("text_config");
+  ObjectReader text(nested ? nested : &json, nested ? "/model/config/text_config" : "/model/config", reading.problems);
+  ConfigReader fields(text, reading.problems, decoder.defaults, decoder.other_names);
+  read_shape(fields, decoder, out);
+  decoder.read(fields, out);
+  read_tower_size(whole, *family, out);
+  const bool tied = fields.flag("tie_word_embeddings");
+  const bool said = family->text.empty() || (!config.present("tie_word_embeddings") && !whole.has_default("tie_word_embeddings"));
+  out.tied_embeddings = said ? tied : whole.flag("tie_word_embeddings");
   out.attention_dropout = fields.number("attention_dropout").value_or(0);
-  read_activation(fields, *family, out);
+  read_activation(fields, decoder, out);
   if (family->coverage == Coverage::played) { check_options(config); }
   note_rope(config, reading.notes);
+  note_experts(config, out, reading.notes);
   if (!reading.problems.empty()) return reading;
-  declare(fields, *family, out, reading.problems);
+  declare(whole, fields, *family, decoder, out, reading.problems);
   if (out.clipped_qkv) out.unplayed = "clip_qkv";
   if (out.qk_norm_kind == QkNorm::each_head_apart) out.unplayed = "qk_layernorm";
   if (reading.problems.empty() && (family->coverage == Coverage::parameters || !out.unplayed.empty())) {
@@ -196,9 +228,9 @@ namespace {
 
 // Whether every op of the forward is one that Llama's, Mistral's or Qwen's has, too.
 bool is_llamas_layer(const Architecture& a) {
-  return a.norm == NormKind::rms && a.rotary == Rotary::halves && a.names.layer == Names().layer && a.names.mlp == Names().mlp &&
-         !a.partly_rotary && !a.scaled_residual && !a.scaled_logits && a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() &&
-         a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
+  return find_family(a.model_type)->body == nullptr && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
+         a.names.layer == Names().layer && a.names.mlp == Names().mlp && !a.partly_rotary && !a.scaled_residual && !a.scaled_logits &&
+         a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
 }
 
 // What a tensor-parallel group has to divide.
@@ -229,14 +261,29 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.training.attention == Attention::eager)
     layer += 8.0 * static_cast<double>(a.heads) * static_cast<double>(spec.training.sequence);
   const double bytes = 8.0 * tokens * (static_cast<double>(a.layers) * layer + 16.0 * static_cast<double>(a.vocab_size));
-  // transformers masking_utils.py, _ignore_causal_mask_sdpa: a window that binds takes a mask, and SDPA then another kernel.
-  if (a.sliding_window > 0 && spec.training.sequence >= a.sliding_window && spec.training.attention != Attention::flash_attention_2)
-    return {{"/training/sequence", "unsupported",
-             "this model's sliding window of " + std::to_string(a.sliding_window) +
-                 " tokens binds at this length, and masked attention is not yet supported: use a sequence below " +
-                 std::to_string(a.sliding_window)}};
   if (spec.training.attention == Attention::flash_attention_2 && a.head_dim > 256)  // flash-attn, csrc/flash_attn/flash_api.cpp
     return {{"/training/attention", "conflict", "flash_attention_2 takes heads of at most 256, not " + std::to_string(a.head_dim)}};
+  const Family& family = *find_family(a.model_type);
+  const bool alone = spec.data.kind == DataKind::none && spec.pipeline.degree == 1 && spec.tensor.degree == 1;
+  if (family.towers != nullptr && !alone)
+    return {{"/parallel", "unsupported",
+             "\"" + a.model_type +
+                 "\" is trained on text here, so that its vision tower gets no gradients; several GPUs are not supported for that yet"}};
+  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && peft_adapts_experts(a)) {
+    for (const std::string& target : spec.training.adapter.targets)
+      if (names_a_part_of_experts(a, target))
+        return {{"/training/adapter/targets", "unsupported",
+                 "in \"" + a.model_type + "\" PEFT takes \"" + target +
+                     "\" for a part of the experts, which is supported with \"all-linear\" only"}};
+  }
+  if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) &&
+      (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
+    return {{"/training/adapter", "conflict",
+             "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, for which it has neither DoRA nor dropout"}};
+  if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())
+    return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet for \"" + a.model_type + "\""}};
+  if (a.eager_only && spec.training.attention != Attention::eager)
+    return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {

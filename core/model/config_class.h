@@ -14,11 +14,12 @@ namespace llmem {
 // `defaults` is "field=value field=value …"; `other_names` is "field=name field=name …": what files may call a field instead.
 class ConfigReader {
  public:
-  ConfigReader(ObjectReader& file, const Problems& problems, std::string_view defaults, std::string_view other_names)
+  ConfigReader(ObjectReader& file, Problems& problems, std::string_view defaults, std::string_view other_names)
       : file_(file), problems_(problems), defaults_(defaults), other_names_(other_names) {}
 
   ObjectReader& file() { return file_; }
   std::size_t problems() const { return problems_.size(); }  // so far
+  Problems& problem_list() { return problems_; }
 
   // None where the file says null, or says nothing and the class has no number.
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least = 0, std::int64_t most = kMost);
@@ -45,8 +46,18 @@ class ConfigReader {
   static std::string_view value_of(std::string_view pairs, std::string_view key);
 
   ObjectReader& file_;
-  const Problems& problems_;
+  Problems& problems_;
   std::string_view defaults_, other_names_;
+};
+
+// An object within a config that has a class of its own (vision_config).
+struct PartOfConfig {
+  PartOfConfig(ConfigReader& whole, std::string_view key, std::string_view defaults, std::string_view other_names = "")
+      : file(whole.file().object(key), whole.file().at(key), whole.problem_list()),
+        config(file, whole.problem_list(), defaults, other_names) {}
+
+  ObjectReader file;
+  ConfigReader config;
 };
 
 }  // namespace llmem

@@ -32,6 +32,7 @@ void Module::embedding(std::string_view name, std::int64_t words, std::int64_t f
 void Module::linear(std::string_view name, std::int64_t in, std::int64_t out, bool bias) const {
   const Module linear = child(name);
   linear.parameter("weight", {out, in});
+  tensors_.back().of_linear = true;
   if (bias) linear.parameter("bias", {out});
 }
 

@@ -12,6 +12,12 @@ Tensor DecoderLayer::normed(char role, const Norm& norm, const Tensor& states) c
   return norm.forward(states);
 }
 
+AttentionResult DecoderLayer::attend(const Tensor& states, const LayerContext& context) const {
+  return latent.present() ? latent.forward(states, context) : attention.forward(states, context);
+}
+
+Tensor DecoderLayer::feed_forward(const Tensor& states) const { return mixture.present() ? mixture.forward(states) : mlp.forward(states); }
+
 Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext& context) const {
   const Architecture& a = *architecture;
   const double dropped = a.dropout_in_blocks ? 0 : a.dropout;
@@ -20,14 +26,16 @@ Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext
   };
   Tensor residual = input;
   Tensor hidden_states = normed('1', before_attention, input);
-  AttentionResult attended = attention.forward(hidden_states, context);
+  const Tensor lives_on = a.normed_lives_on ? hidden_states : Tensor();
+  AttentionResult attended = attend(hidden_states, context);
+  const Tensor output_lives_on = a.normed_lives_on ? attended.output : Tensor();
   hidden_states = std::exchange(attended.output, {});
   hidden_states = normed('2', after_attention, hidden_states);
   hidden_states = added(residual, hidden_states);
 
   residual = hidden_states;
   hidden_states = normed('3', before_mlp, hidden_states);
-  hidden_states = mlp.forward(hidden_states);
+  hidden_states = feed_forward(hidden_states);
   hidden_states = normed('4', after_mlp, hidden_states);
   hidden_states = added(residual, hidden_states);
   return hidden_states;
@@ -37,9 +45,9 @@ Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext
 Tensor DecoderLayer::side_by_side(const Tensor& input, const LayerContext& context) const {
   const Architecture& a = *architecture;
   Tensor hidden_states = normed('1', before_attention, input);
-  AttentionResult attended = attention.forward(hidden_states, context);
+  AttentionResult attended = attend(hidden_states, context);
   if (a.residual_last) attended.output = dropout(attended.output, a.dropout);
-  const Tensor mlp_output = dropout(mlp.forward(hidden_states), a.dropout);
+  const Tensor mlp_output = dropout(feed_forward(hidden_states), a.dropout);
   if (a.residual_last) {
     const Tensor sum = add(attended.output, mlp_output);
     hidden_states = add(sum, input);

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "model/attention.h"
-#include "model/mlp.h"
+#include "model/latent_attention.h"
+#include "model/mixture.h"
 
 namespace llmem {
 
@@ -12,12 +13,16 @@ struct DecoderLayer {
   AttentionBlock attention;
   Mlp mlp;
   Norm before_attention, after_attention, before_mlp, after_mlp;
+  Mixture mixture = {};              // in place of the MLP
+  LatentAttentionBlock latent = {};  // in place of attention
 
   Tensor forward(const Tensor& hidden_states, const LayerContext& context) const;
 
  private:
   Tensor one_after_the_other(const Tensor& input, const LayerContext& context) const;
   Tensor side_by_side(const Tensor& input, const LayerContext& context) const;
+  AttentionResult attend(const Tensor& states, const LayerContext& context) const;
+  Tensor feed_forward(const Tensor& states) const;
   Tensor normed(char role, const Norm& norm, const Tensor& states) const;
 };
 

@@ -1,5 +1,9 @@
 #include "model/families.h"
 
+#include <algorithm>
+
+#include "base/json.h"
+
 namespace llmem {
 
 namespace {
@@ -7,7 +11,8 @@ namespace {
 // Every table of families.
 template <class Visit>
 void for_each_family(const Visit& visit) {
-  for (const auto& table : {decoder_families(), classic_families(), encoder_families(), state_space_families()})
+  for (const auto& table : {decoder_families(), classic_families(), encoder_families(), state_space_families(), hybrid_families(),
+                            uneven_families(), multimodal_families()})
     for (const Family& family : table) visit(family);
 }
 
@@ -29,11 +34,31 @@ std::vector<std::string_view> family_names(Coverage least) {
   return names;
 }
 
+void partial_rotary(ConfigReader& config, Architecture& a, std::string_view key, double otherwise) {
+  double factor = config.number(key).value_or(otherwise);
+  if (const nlohmann::json* rope = config.file().find("rope_parameters"); rope && rope->is_object()) {
+    const auto found = rope->find("partial_rotary_factor");
+    if (found != rope->end() && found->is_number()) factor = found->get<double>();
+  }
+  a.rotary_dim = static_cast<std::int64_t>(static_cast<double>(a.head_dim) * factor);
+}
+
 std::vector<Parameter> parameters_of(const Architecture& architecture) {
   std::vector<Parameter> parameters;
   for (const Parameter& each : architecture.tensors)
     if (each.kind != Parameter::Kind::buffer) parameters.push_back(each);
   return parameters;
+}
+
+std::int64_t active_parameters(const Architecture& architecture) {
+  std::int64_t total = 0, routed = 0;
+  for (const Parameter& each : parameters_of(architecture)) {
+    total += each.count();
+    if (each.name.find(".experts.") != std::string::npos && each.shape.size() >= 2 && each.shape[0] == architecture.experts.count)
+      routed += each.count();
+  }
+  if (architecture.experts.count == 0) return total;
+  return total - routed + routed / architecture.experts.count * std::min(architecture.experts.per_token, architecture.experts.count);
 }
 
 }  // namespace llmem

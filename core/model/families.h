@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -8,6 +9,9 @@
 #include "model/declaration.h"
 
 namespace llmem {
+
+class Body;
+class MadeModule;
 
 // How far a family is known: kParameters counts every tensor, kPlayed plays its training step as well.
 enum class Coverage : std::uint8_t { parameters, played };
@@ -20,6 +24,12 @@ struct Family {
   std::string_view other_names;                           // "field=name …": what the class or older files call a field
   void (*read)(ConfigReader& config, Architecture& out);  // after the fields that all share
   void (*declare)(ConfigReader& config, const Architecture& a, const Module& root);  // null: declare_decoder
+  // The forward, where it is not that of Llama's kind; null: it is, or there is none.
+  std::unique_ptr<const Body> (*body)(const Architecture& a, const MadeModule& root) = nullptr;
+  // Of a model that sees or hears: the family of its decoder, whose fields are in text_config or beside the others, and what is declared
+  // before the decoder (towers, projectors). `config` reads the whole file.
+  std::string_view text = {};
+  void (*towers)(ConfigReader& config, const Architecture& a, const Module& root) = nullptr;
 };
 
 // In core/model/families_*.cpp.
@@ -27,8 +37,14 @@ std::span<const Family> decoder_families();      // Llama's layer with other tra
 std::span<const Family> classic_families();      // the GPT kind, and code that is not part of transformers
 std::span<const Family> encoder_families();      // BERT and T5 kinds
 std::span<const Family> state_space_families();  // Mamba and hybrids
+std::span<const Family> hybrid_families();       // of attention with convolutions, linear attention or state-space layers
+std::span<const Family> uneven_families();       // decoders whose layers differ, or whose code is not part of transformers
+std::span<const Family> multimodal_families();   // with a tower for images before the decoder
 const Family* find_family(std::string_view model_type);
 std::vector<std::string_view> family_names(Coverage least);
+
+// How much of a head is turned: rope_parameters (Transformers 5) has partial_rotary_factor, 4 had it under `key`.
+void partial_rotary(ConfigReader& config, Architecture& a, std::string_view key, double otherwise);
 
 // The tensors of a decoder that Architecture's traits describe.
 void declare_decoder(ConfigReader& config, const Architecture& a, const Module& root);

@@ -34,15 +34,7 @@ void normed_heads(A& a, QkNorm kind = QkNorm::head) {
   a.qk_norm_kind = kind;
 }
 
-// Transformers 4 has partial_rotary_factor beside rope_theta, 5 in rope_parameters.
-void partial_rotary(C& c, A& a, double otherwise) {
-  double factor = c.number("partial_rotary_factor").value_or(otherwise);
-  if (const nlohmann::json* rope = c.file().find("rope_parameters"); rope && rope->is_object()) {
-    const auto found = rope->find("partial_rotary_factor");
-    if (found != rope->end() && found->is_number()) factor = found->get<double>();
-  }
-  a.rotary_dim = static_cast<std::int64_t>(static_cast<double>(a.head_dim) * factor);
-}
+void partial_rotary(C& c, A& a, double otherwise) { llmem::partial_rotary(c, a, "partial_rotary_factor", otherwise); }
 
 // layer_types, or a rule where the file has none.
 template <class Slides>
@@ -56,16 +48,15 @@ void sliding_layers(C& c, A& a, const Slides& slides) {
 
 // Qwen2Config: without layer_types, the layers from max_window_layers on have the window.
 void window_by_layer(C& c, A& a) {
-  const bool used = c.flag("use_sliding_window");
-  const std::int64_t window = used ? c.integer_or("sliding_window", 0, 1, INT64_MAX) : 0;
+  const std::int64_t window = c.flag("use_sliding_window") ? c.integer_or("sliding_window", 0, 1, INT64_MAX) : 0;
   const std::int64_t first = c.integer_or("max_window_layers", 0, 0, INT64_MAX);
   const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
-  bool slides = window > 0 && first < a.layers;
-  if (!types.empty()) slides = std::any_of(types.begin(), types.end(), [](const std::string& type) { return type != "full_attention"; });
-  if (slides) {
-    c.file().problem(types.empty() ? "use_sliding_window" : "layer_types", "unsupported",
-                     "a sliding window in some layers is not supported yet. Supported: full attention in every layer.");
-  }
+  std::vector<bool> slides(static_cast<std::size_t>(a.layers), false);
+  for (std::size_t i = 0; i < slides.size(); ++i)
+    slides[i] = types.empty() ? window > 0 && static_cast<std::int64_t>(i) >= first : types[i] == "sliding_attention";
+  if (std::find(slides.begin(), slides.end(), true) == slides.end()) return;
+  a.sliding_window = window;
+  a.sliding = std::move(slides);
 }
 
 void window_everywhere(C& c, A& a) { a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX); }
@@ -75,6 +66,11 @@ void granite_multipliers(C& c, A& a) {
   for (const char* key : {"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"}) c.number(key);
   a.scaled_embedding = ScaledEmbedding::by_number;
   a.scaled_residual = a.scaled_logits = true;
+}
+
+void chosen_by(A& a, RouterKind router, bool normed = false) {
+  a.experts.router = router;
+  a.experts.normed = normed;
 }
 
 void experts(C& c, A& a, std::string_view count, std::string_view per_token, std::string_view width) {
@@ -97,6 +93,9 @@ void expert_layers_of_qwen(C& c, A& a) {
 }
 
 void experts_of_deepseek(C& c, A& a) {
+  a.experts.shared_last = true;
+  a.experts.groups = c.integer_or("n_group", 1, 1);
+  a.experts.groups_kept = c.integer_or("topk_group", 1, 1);
   experts(c, a, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
   a.experts.shared_width = a.experts.width * c.integer_or("n_shared_experts", 0);
   a.names.mixture = "E:experts R:gate S:shared_experts";
@@ -272,6 +271,7 @@ void stablelm(C& c, A& a) {
   a.names.attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:q_layernorm K:k_layernorm";
   if (c.flag("qk_layernorm")) normed_heads(a, QkNorm::each_head_apart);
   a.parallel_residual = c.flag("use_parallel_residual");
+  a.normed_lives_on = true;
   if (a.parallel_residual) a.names.layer = "a:self_attn m:mlp 1:input_layernorm";
   a.partly_rotary = true;
   partial_rotary(c, a, 0.25);
@@ -288,6 +288,7 @@ void seed_oss(C& c, A& a) {
   a.output_bias = c.flag("attention_out_bias");
   a.mlp_bias = c.flag("mlp_bias");
   a.dropout = c.number("residual_dropout").value_or(0);
+  a.dropout_in_blocks = true;
 }
 
 void arcee(C& c, A& a) {
@@ -309,6 +310,7 @@ void nemotron(C& c, A& a) {
   plain_mlp(a, "u:up_proj d:down_proj");
   a.partly_rotary = true;
   partial_rotary(c, a, 0.5);
+  a.parts_inside = true;
 }
 
 void exaone4(C& c, A& a) {
@@ -333,6 +335,8 @@ void hunyuan_dense(C& c, A& a) {
 void mixtral(C& c, A& a) {
   window_everywhere(c, a);
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+  chosen_by(a, RouterKind::mixtral);
+  if (c.number("router_jitter_noise").value_or(0) > 0) a.unplayed = "router_jitter_noise";
 }
 
 void qwen2_moe(C& c, A& a) {
@@ -341,7 +345,12 @@ void qwen2_moe(C& c, A& a) {
   a.experts.shared_width = c.integer_or("shared_expert_intermediate_size", 0);
   a.names.mixture = "R:gate E:experts S:shared_expert G:shared_expert_gate";
   expert_layers_of_qwen(c, a);
-  window_by_layer(c, a);
+  // Qwen2MoeModel makes both masks, whatever its layers have.
+  const bool used = c.flag("use_sliding_window");
+  const std::int64_t most = c.integer_or("max_window_layers", 28, 0, INT64_MAX);
+  sliding_layers(c, a, [&](std::int64_t i) { return used && (i + 1) % 2 != 0 && i < most; });
+  if (!used) a.sliding_window = 0;
+  chosen_by(a, RouterKind::qwen, c.flag("norm_topk_prob"));
 }
 
 void qwen3_moe(C& c, A& a) {
@@ -351,6 +360,7 @@ void qwen3_moe(C& c, A& a) {
   a.names.mixture = "E:experts R:gate";
   expert_layers_of_qwen(c, a);
   if (c.flag("use_sliding_window")) window_everywhere(c, a);
+  chosen_by(a, RouterKind::qwen, c.flag("norm_topk_prob"));
 }
 
 void olmoe(C& c, A& a) {
@@ -358,6 +368,7 @@ void olmoe(C& c, A& a) {
   normed_heads(a, QkNorm::whole);
   a.clipped_qkv = c.number("clip_qkv").has_value();
   experts(c, a, "num_experts", "num_experts_per_tok", "intermediate_size");
+  chosen_by(a, RouterKind::qwen, c.flag("norm_topk_prob"));
 }
 
 void phimoe(C& c, A& a) {
@@ -375,6 +386,7 @@ void granitemoe(C& c, A& a) {
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
   a.names.layer = "a:self_attn 1:input_layernorm 3:post_attention_layernorm m:block_sparse_moe";
   a.names.mixture = "R:router E:experts";
+  chosen_by(a, RouterKind::granite);
 }
 
 void hunyuan_moe(C& c, A& a) {
@@ -386,6 +398,7 @@ void hunyuan_moe(C& c, A& a) {
   a.experts.shared_width = a.intermediate_size;
   a.experts.float_router = true;
   a.names.mixture = "R:gate.wg E:experts S:shared_mlp";
+  chosen_by(a, RouterKind::hunyuan);
 }
 
 void minimax_m2(C& c, A& a) {
@@ -396,6 +409,8 @@ void minimax_m2(C& c, A& a) {
     a.rotary_dim = c.integer_or("rotary_dim", a.head_dim);
   else
     partial_rotary(c, a, 1.0);
+  chosen_by(a, RouterKind::minimax);
+  a.partly_rotary = a.parts_rebound = true;
 }
 
 void glm4_moe(C& c, A& a) {
@@ -404,6 +419,8 @@ void glm4_moe(C& c, A& a) {
   a.experts.correction = a.experts.float_router = true;
   if (c.flag("use_qk_norm")) normed_heads(a);
   partial_rotary(c, a, 0.5);
+  chosen_by(a, RouterKind::deepseek_v3, c.flag("norm_topk_prob"));
+  a.partly_rotary = a.parts_rebound = true;
 }
 
 void ernie4_5_moe(C& c, A& a) {
@@ -417,6 +434,7 @@ void ernie4_5_moe(C& c, A& a) {
   std::int64_t last = c.integer_or("moe_layer_end_index", -1, -1);
   if (last == -1) last = a.layers - 1;
   expert_layers(a, [&](std::int64_t i) { return (i + 1) % every == 0 && i >= first && i <= last; });
+  chosen_by(a, RouterKind::ernie);
 }
 
 void gpt_oss(C& c, A& a) {
@@ -427,17 +445,26 @@ void gpt_oss(C& c, A& a) {
   a.norm = NormKind::rms_float;
   a.names.mixture = "R:router E:experts";
   sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 2 != 0; });
+  chosen_by(a, RouterKind::gpt_oss);
+  a.rotary = Rotary::chunked;
+  a.eager_only = true;
 }
 
 void deepseek_v2(C& c, A& a) {
   deepseek(c, a);
   a.mlp_bias = c.flag("mlp_bias");
   a.experts.float_router = true;
+  chosen_by(a, RouterKind::deepseek_v2);
+  a.rotary = Rotary::complex;
+  const std::string method = c.text("topk_method");
+  if (method != "group_limited_greedy") a.experts.groups = 0;
 }
 
 void deepseek_v3(C& c, A& a) {
   deepseek(c, a);
   a.experts.correction = a.experts.float_router = true;
+  chosen_by(a, RouterKind::deepseek_v3, c.flag("norm_topk_prob"));
+  a.rotary = c.flag("rope_interleave") ? Rotary::interleaved : Rotary::halves;
 }
 
 void glm4_moe_lite(C& c, A& a) {
@@ -487,7 +514,7 @@ constexpr Family kFamilies[] = {
      "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
      "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true",
      "", cohere, nullptr},
-    {"cohere2", "Cohere2ForCausalLM", Coverage::parameters,
+    {"cohere2", "Cohere2ForCausalLM", Coverage::played,
      "vocab_size=256000 hidden_size=8192 intermediate_size=22528 logit_scale=0.0625 num_hidden_layers=40 "
      "num_attention_heads=64 hidden_act=silu tie_word_embeddings=true sliding_window=4096",
      "", cohere2, nullptr},
@@ -528,7 +555,7 @@ constexpr Family kFamilies[] = {
      "vocab_size=103424 hidden_size=1024 intermediate_size=3072 num_hidden_layers=18 num_attention_heads=16 "
      "num_key_value_heads=2 hidden_act=silu tie_word_embeddings=true head_dim=128",
      "", ernie4_5, nullptr},
-    {"seed_oss", "SeedOssForCausalLM", Coverage::parameters,
+    {"seed_oss", "SeedOssForCausalLM", Coverage::played,
      "vocab_size=155136 hidden_size=4096 intermediate_size=27648 num_hidden_layers=64 num_attention_heads=80 "
      "num_key_value_heads=8 hidden_act=silu attention_bias=true attention_dropout=0.1 residual_dropout=0.1 head_dim=128",
      "", seed_oss, nullptr},
@@ -539,7 +566,7 @@ constexpr Family kFamilies[] = {
      "vocab_size=131072 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "hidden_act=xielu",
      "", apertus, nullptr},
-    {"nemotron", "NemotronForCausalLM", Coverage::parameters,
+    {"nemotron", "NemotronForCausalLM", Coverage::played,
      "vocab_size=256000 hidden_size=6144 intermediate_size=24576 num_hidden_layers=32 num_attention_heads=48 "
      "hidden_act=relu2",
      "", nemotron, nullptr},
@@ -550,21 +577,33 @@ constexpr Family kFamilies[] = {
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", Coverage::played,
      "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu", "",
      hunyuan_dense, nullptr},
-    {"mixtral", "MixtralForCausalLM", Coverage::parameters,
+    {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", Coverage::parameters,
+     "vocab_size=152064 hidden_size=8192 intermediate_size=29568 num_hidden_layers=80 num_attention_heads=64 num_key_value_heads=8 "
+     "hidden_act=silu sliding_window=4096 max_window_layers=80",
+     "", qwen2, nullptr},
+    {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", Coverage::parameters,
+     "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=32 "
+     "head_dim=128 hidden_act=silu",
+     "", qwen3, nullptr},
+    {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", Coverage::parameters,
+     "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=24 num_attention_heads=16 num_key_value_heads=16 "
+     "hidden_act=silu decoder_sparse_step=1 moe_intermediate_size=1408 num_experts_per_tok=4 num_experts=60",
+     "num_experts=num_local_experts", qwen3_moe, nullptr},
+    {"mixtral", "MixtralForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=8",
      "num_local_experts=num_experts", mixtral, nullptr},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", Coverage::parameters,
+    {"qwen2_moe", "Qwen2MoeForCausalLM", Coverage::played,
      "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=24 num_attention_heads=16 "
      "num_key_value_heads=16 hidden_act=silu sliding_window=4096 max_window_layers=28 decoder_sparse_step=1 "
      "moe_intermediate_size=1408 shared_expert_intermediate_size=5632 num_experts_per_tok=4 num_experts=60 qkv_bias=true",
      "", qwen2_moe, nullptr},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", Coverage::parameters,
+    {"qwen3_moe", "Qwen3MoeForCausalLM", Coverage::played,
      "vocab_size=151936 hidden_size=2048 intermediate_size=6144 num_hidden_layers=24 num_attention_heads=32 "
      "num_key_value_heads=4 hidden_act=silu sliding_window=4096 decoder_sparse_step=1 moe_intermediate_size=768 "
      "num_experts_per_tok=8 num_experts=128",
      "num_local_experts=num_experts", qwen3_moe, nullptr},
-    {"olmoe", "OlmoeForCausalLM", Coverage::parameters,
+    {"olmoe", "OlmoeForCausalLM", Coverage::played,
      "vocab_size=50304 hidden_size=2048 intermediate_size=2048 num_hidden_layers=16 num_attention_heads=16 hidden_act=silu "
      "num_experts_per_tok=8 num_experts=64",
      "num_experts=num_local_experts", olmoe, nullptr},
@@ -572,53 +611,57 @@ constexpr Family kFamilies[] = {
      "vocab_size=32064 hidden_size=4096 intermediate_size=6400 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=16",
      "", phimoe, nullptr},
-    {"granitemoe", "GraniteMoeForCausalLM", Coverage::parameters,
+    {"granitemoe", "GraniteMoeForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "embedding_multiplier=1.0 logits_scaling=1.0 residual_multiplier=1.0 attention_multiplier=1.0 num_local_experts=8 "
      "num_experts_per_tok=2",
      "", granitemoe, nullptr},
-    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", Coverage::parameters,
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", Coverage::played,
      "vocab_size=290943 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "num_experts=1 moe_topk=1",
      "moe_topk=num_experts_per_tok num_experts=num_local_experts", hunyuan_moe, nullptr},
-    {"minimax_m2", "MiniMaxM2ForCausalLM", Coverage::parameters,
+    {"minimax_m2", "MiniMaxM2ForCausalLM", Coverage::played,
      "vocab_size=200064 hidden_size=3072 intermediate_size=1536 num_hidden_layers=62 num_attention_heads=48 "
      "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=8 num_local_experts=256",
      "num_local_experts=num_experts", minimax_m2, nullptr},
-    {"glm4_moe", "Glm4MoeForCausalLM", Coverage::parameters,
-     "vocab_size=151552 hidden_size=4096 intermediate_size=10944 num_hidden_layers=46 num_attention_heads=96 "
+    {"glm4_moe", "Glm4MoeForCausalLM", Coverage::played,
+     "norm_topk_prob=true vocab_size=151552 hidden_size=4096 intermediate_size=10944 num_hidden_layers=46 num_attention_heads=96 "
      "num_key_value_heads=8 hidden_act=silu moe_intermediate_size=1408 num_experts_per_tok=8 n_shared_experts=1 "
      "n_routed_experts=128 first_k_dense_replace=1",
      "n_routed_experts=num_local_experts", glm4_moe, nullptr},
-    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", Coverage::parameters,
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", Coverage::played,
      "vocab_size=103424 hidden_size=2560 intermediate_size=12288 num_hidden_layers=28 num_attention_heads=20 "
      "num_key_value_heads=4 hidden_act=silu tie_word_embeddings=true moe_intermediate_size=1536 moe_k=6 moe_num_experts=64 "
      "moe_num_shared_experts=2 moe_layer_start_index=1 moe_layer_end_index=-1 moe_layer_interval=1",
      "moe_num_experts=num_experts moe_k=num_experts_per_tok", ernie4_5_moe, nullptr},
-    {"gpt_oss", "GptOssForCausalLM", Coverage::parameters,
+    {"gpt_oss", "GptOssForCausalLM", Coverage::played,
      "num_hidden_layers=36 num_local_experts=128 vocab_size=201088 hidden_size=2880 intermediate_size=2880 head_dim=64 "
      "num_attention_heads=64 num_key_value_heads=8 sliding_window=128 hidden_act=silu num_experts_per_tok=4 "
      "attention_bias=true",
      "num_local_experts=num_experts", gpt_oss, nullptr},
-    {"deepseek_v2", "DeepseekV2ForCausalLM", Coverage::parameters,
-     "vocab_size=102400 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
+    {"deepseek_v2", "DeepseekV2ForCausalLM", Coverage::played,
+     "topk_method=greedy vocab_size=102400 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 "
+     "hidden_act=silu "
      "first_k_dense_replace=0 kv_lora_rank=512 q_lora_rank=1536 n_routed_experts=64 n_shared_experts=2 qk_nope_head_dim=128 "
      "qk_rope_head_dim=64 v_head_dim=128 moe_intermediate_size=1407",
      "n_routed_experts=num_experts", deepseek_v2, nullptr},
-    {"deepseek_v3", "DeepseekV3ForCausalLM", Coverage::parameters,
-     "vocab_size=129280 hidden_size=7168 intermediate_size=18432 moe_intermediate_size=2048 num_hidden_layers=61 "
+    {"deepseek_v3", "DeepseekV3ForCausalLM", Coverage::played,
+     "n_group=8 topk_group=4 norm_topk_prob=true rope_interleave=true vocab_size=129280 hidden_size=7168 intermediate_size=18432 "
+     "moe_intermediate_size=2048 num_hidden_layers=61 "
      "num_attention_heads=128 num_key_value_heads=128 n_shared_experts=1 n_routed_experts=256 kv_lora_rank=512 "
      "q_lora_rank=1536 qk_rope_head_dim=64 v_head_dim=128 qk_nope_head_dim=128 num_experts_per_tok=8 first_k_dense_replace=3 "
      "hidden_act=silu",
      "n_routed_experts=num_local_experts", deepseek_v3, nullptr},
-    {"kimi_k2", "DeepseekV3ForCausalLM", Coverage::parameters,
-     "vocab_size=129280 hidden_size=7168 intermediate_size=18432 moe_intermediate_size=2048 num_hidden_layers=61 "
+    {"kimi_k2", "DeepseekV3ForCausalLM", Coverage::played,
+     "n_group=8 topk_group=4 norm_topk_prob=true rope_interleave=true vocab_size=129280 hidden_size=7168 intermediate_size=18432 "
+     "moe_intermediate_size=2048 num_hidden_layers=61 "
      "num_attention_heads=128 num_key_value_heads=128 n_shared_experts=1 n_routed_experts=256 kv_lora_rank=512 "
      "q_lora_rank=1536 qk_rope_head_dim=64 v_head_dim=128 qk_nope_head_dim=128 num_experts_per_tok=8 first_k_dense_replace=3 "
      "hidden_act=silu",
      "n_routed_experts=num_local_experts", deepseek_v3, nullptr},
-    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", Coverage::parameters,
-     "vocab_size=154880 hidden_size=2048 intermediate_size=10240 moe_intermediate_size=1536 num_hidden_layers=47 "
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", Coverage::played,
+     "norm_topk_prob=true rope_interleave=true vocab_size=154880 hidden_size=2048 intermediate_size=10240 moe_intermediate_size=1536 "
+     "num_hidden_layers=47 "
      "num_attention_heads=20 num_key_value_heads=20 n_shared_experts=1 n_routed_experts=64 kv_lora_rank=512 q_lora_rank=768 "
      "qk_rope_head_dim=64 v_head_dim=256 qk_nope_head_dim=192 num_experts_per_tok=4 hidden_act=silu",
      "n_routed_experts=num_local_experts", glm4_moe_lite, nullptr},

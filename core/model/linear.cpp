@@ -18,7 +18,16 @@ Tensor Linear::forward(const Tensor& input) const {
     case LinearSplit::rows_to_sequence: return reduce_scatter_sequence(linear(input, weight, bias), ranks);
     default: break;
   }
-  Tensor result = parts->quantized ? quantized_linear(input, *parts->quantized, bias) : linear(input, weight, bias);
+  const auto base = [&] {
+    if (parts->quantized) return quantized_linear(input, *parts->quantized, bias);
+    switch (kind) {
+      case conv1d: return conv1d_of_gpt2(input, weight, bias);
+      case falcon: return falcon_linear(input, weight, bias);
+      case plain: break;
+    }
+    return linear(input, weight, bias);
+  };
+  Tensor result = base();
   if (!parts->adapter || !parts->adapter->enabled) return result;
   return with_adapter(*this, input, std::move(result));
 }

@@ -42,12 +42,16 @@ struct LinearParts {
 // How a linear is split over the ranks of a tensor-parallel group, and where its input comes from and its output goes.
 enum class LinearSplit : std::uint8_t { none, columns, columns_of_gathered, rows, rows_to_sequence };
 
-// torch.nn.Linear. Copies share its parts.
+// torch.nn.Linear; transformers' Conv1D, whose weight is [in, out]; FalconLinear, which adds its bias on its own. Copies share the parts.
 struct Linear {
   Tensor weight, bias;  // [out, in], [out] or none
   LinearSplit split = LinearSplit::none;
   std::int64_t ranks = 1;
   std::shared_ptr<LinearParts> parts = std::make_shared<LinearParts>();
+  enum Kind : std::uint8_t { plain, conv1d, falcon } kind = plain;
+
+  std::int64_t in() const { return weight.size(kind == conv1d ? 0 : 1); }
+  std::int64_t out() const { return weight.size(kind == conv1d ? 1 : 0); }
 
   // Under sequence parallelism what a block's first linears share: the whole sequence of their input.
   Tensor gathered(const Tensor& input) const;

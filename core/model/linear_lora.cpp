@@ -104,9 +104,12 @@ Tensor with_adapter(const Linear& layer, const Tensor& input, Tensor result) {
   if (adapter.magnitude) {
     result = with_dora(layer, x, result);
   } else {
-    Tensor delta = scaled_delta(adapter, x);
-    if (quantized && converts) delta = to(delta, expected);
-    result = add(result, delta);
+    const auto sum = [&] {
+      Tensor delta = scaled_delta(adapter, x);
+      if (quantized && converts) delta = to(delta, expected);
+      return add(result, delta);
+    };
+    result = sum();
   }
   if (converts) result = to(result, expected);
   return result;

@@ -7,7 +7,7 @@ namespace llmem {
 void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
   Device& device = position_ids.device();
   const std::int64_t sequence = position_ids.size(-1);
-  const Tensor before_first = device.empty({rows, 1}, Dtype::int64);
+  Tensor before_first = device.empty({rows, 1}, Dtype::int64);
   Tensor difference;
   {
     const Tensor prepended = device.empty({rows, sequence + 1}, Dtype::int64);
@@ -20,8 +20,12 @@ void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
     const Tensor as_integers = device.empty({rows, sequence}, Dtype::int64);
     if (rows == 1) device.scratch(scan_scratch(sequence));
   }
-  const Tensor last_is_first = device.empty({rows}, Dtype::boolean);
-  device.scratch(Bytes{1});
+  {
+    const Tensor last_is_first = device.empty({rows}, Dtype::boolean);
+    device.scratch(Bytes{1});
+  }
+  before_first.reset();  // a function's names go in the order in which it took them
+  difference.reset();
 }
 
 namespace {
@@ -80,27 +84,37 @@ Tensor as_booleans(const Tensor& mask) { return unary_no_grad(mask, "attention_m
 
 }  // namespace
 
-Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding) {
+Tensor sdpa_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, const PaddingMask& padding) {
   if (!padding.mask) {
-    ask_for_packed_sequences(position_ids, rows);
+    if (position_ids) ask_for_packed_sequences(position_ids, rows);
     return {};
   }
   const Tensor kept = as_booleans(padding.mask);
   ask_for_padding(kept);
   if (!padding.padding) return {};
   ask_for_padding(kept);
-  return boolean_causal_mask(position_ids.device(), rows, position_ids.size(-1), false, kept);
+  return boolean_causal_mask(device, rows, sequence, false, kept);
 }
 
-Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype, bool window, const PaddingMask& padding) {
+Tensor sdpa_causal_mask_always(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, bool window,
+                               const PaddingMask& padding) {
+  Tensor kept;
+  if (padding.mask)
+    kept = as_booleans(padding.mask);
+  else if (position_ids)
+    ask_for_packed_sequences(position_ids, rows);
+  const Tensor mask = boolean_causal_mask(device, rows, sequence, window, kept);
+  return expand(mask, {rows, 1, sequence, sequence});
+}
+
+Tensor eager_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, Dtype dtype, bool window,
+                         const PaddingMask& padding) {
   Tensor kept;
   if (padding.mask) {
     kept = as_booleans(padding.mask);
-  } else {
+  } else if (position_ids) {
     ask_for_packed_sequences(position_ids, rows);
   }
-  Device& device = position_ids.device();
-  const std::int64_t sequence = position_ids.size(-1);
   const Tensor allowed = boolean_causal_mask(device, rows, sequence, window, kept);
   const Tensor zero = device.empty({}, dtype), lowest = device.empty({}, dtype);
   return device.empty({rows, 1, sequence, sequence}, dtype);

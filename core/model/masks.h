@@ -3,7 +3,7 @@
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
-// transformers masking_utils. Position ids [1, S].
+// transformers masking_utils. Position ids [1, S], or none: then nobody asks for packed sequences.
 namespace llmem {
 
 // The attention mask of a batch, as the tokenizer makes it: [B, S] of int64, or none; and whether it masks anything.
@@ -15,8 +15,12 @@ struct PaddingMask {
 // find_packed_sequence_indices: is a row several sequences? Asked at every forward; the answer is no.
 void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows);
 // None where SDPA needs none, or [B, 1, S, S] of booleans.
-Tensor sdpa_causal_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding);
+Tensor sdpa_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, const PaddingMask& padding);
+// The same where nothing may be skipped.
+Tensor sdpa_causal_mask_always(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, bool window,
+                               const PaddingMask& padding);
 // [B, 1, S, S], to be added. `window`: the config has a sliding window.
-Tensor eager_causal_mask(const Tensor& position_ids, std::int64_t rows, Dtype dtype, bool window, const PaddingMask& padding);
+Tensor eager_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, Dtype dtype, bool window,
+                         const PaddingMask& padding);
 
 }  // namespace llmem

@@ -8,7 +8,7 @@ namespace llmem {
 Tensor Mlp::forward(const Tensor& input) const {
   Device& device = input.device();
   const Architecture& a = *architecture;
-  const ModuleScope scope(device, name_of(a.names.layer, 'm'), Category::mlp);
+  const ModuleScope scope(device, name.empty() ? name_of(a.names.layer, 'm') : name, Category::mlp);
   const Tensor x = gate.gathered(input);
   const auto named = [&](char role, const Linear& projection, const Tensor& from) {
     const ModuleScope inner(device, name_of(a.names.mlp, role));
@@ -23,8 +23,11 @@ Tensor Mlp::forward(const Tensor& input) const {
       gate_states = first;
       up_states = second;
     }
-    const Tensor activated = activate(a.activation, gate_states);
-    up_states = mul(up_states, activated);
+    const auto product_of = [&] {
+      const Tensor activated = activate(a.activation, gate_states);
+      return mul(up_states, activated);
+    };
+    up_states = product_of();
     return named('d', down, up_states);
   }
   if (liger) {

@@ -10,6 +10,7 @@ struct Mlp {
   const Architecture* architecture = nullptr;
   Linear gate, up, gate_up, down;
   bool liger = false;
+  std::string_view name = {};  // under which it is called; empty: the layer's name for it
 
   Tensor forward(const Tensor& x) const;
 };

@@ -17,7 +17,18 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
     const Tensor inverse = exact ? inverse_frequencies : unary_no_grad(inverse_frequencies, "float", Dtype::float32);
     frequencies = device.empty({1, sequence, half}, Dtype::float32);
   }
-  const Tensor angles = kind == Rotary::pairs_float ? repeat_interleave_no_grad(frequencies) : cat({frequencies, frequencies}, 2);
+  if (kind == Rotary::complex) {  // DeepseekV2RotaryEmbedding: complex numbers, which take as much as two floats
+    const Dims sizes{1, sequence, 2 * half};
+    Tensor polar;
+    {
+      const Tensor ones = device.empty(frequencies.sizes(), Dtype::float32);
+      polar = device.empty(sizes, Dtype::float32);
+    }
+    return {mul_scalar(polar), {}};
+  }
+  const Tensor angles = kind == Rotary::chunked       ? frequencies
+                        : kind == Rotary::pairs_float ? repeat_interleave_no_grad(frequencies)
+                                                      : cat({frequencies, frequencies}, 2);
   const Tensor cos = mul_scalar(unary_no_grad(angles, "cos", Dtype::float32));
   const Tensor sin = mul_scalar(unary_no_grad(angles, "sin", Dtype::float32));
   if (kind == Rotary::halves_float || kind == Rotary::repeated_float) return {cos, sin};
@@ -55,8 +66,63 @@ Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool pairs
 
 }  // namespace
 
+namespace {
+
+// GptOssAttention's _apply_rotary_emb
+Tensor turned_in_chunks(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  const auto [first, second] = halves_of(x);
+  const auto combined = [&](const Tensor& a, const Tensor& b, bool minus) {
+    const Tensor left = mul(a, cos);
+    const Tensor right = mul(b, sin);
+    return minus ? sub(left, right) : add(left, right);
+  };
+  const Tensor new_first = combined(first, second, true), new_second = combined(second, first, false);
+  return cat({new_first, new_second}, 3);
+}
+
+// apply_rotary_pos_emb_interleave of deepseek_v3
+Tensor turned_neighbours(const Tensor& first, const Tensor& second, const Tensor& cos, const Tensor& sin) {
+  const auto combined = [&](const Tensor& a, const Tensor& b, bool minus) {
+    const Tensor left = mul(a, cos);
+    const Tensor right = mul(b, sin);
+    return minus ? sub(left, right) : add(left, right);
+  };
+  const auto both = [&] {
+    const Tensor one = combined(first, second, true);
+    return std::pair(one, combined(second, first, false));
+  };
+  const auto [one, two] = both();
+  return cat({one, two}, 3);
+}
+
+// apply_rotary_emb of deepseek_v2: as complex numbers
+QueryAndKey turned_as_complex(const Tensor& query, const Tensor& key, const Tensor& numbers) {
+  const Tensor q = to(query, Dtype::float32), k = to(key, Dtype::float32);
+  const auto turned = [&](const Tensor& states, Dtype dtype) {
+    const Tensor product = mul(states, numbers);
+    return to(product, dtype);
+  };
+  const Tensor turned_query = turned(q, query.dtype());
+  return {turned_query, turned(k, key.dtype()), {}};
+}
+
+}  // namespace
+
 QueryAndKey apply_rotary(const Architecture& a, const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
   const Dtype dtype = query.dtype();
+  if (a.rotary == Rotary::complex) { return turned_as_complex(query, key, unsqueeze(angles.cos, 1)); }
+  if (a.rotary == Rotary::chunked) {
+    const Tensor c = unsqueeze(angles.cos, 1), s = unsqueeze(angles.sin, 1);
+    const Tensor turned_query = turned_in_chunks(query, c, s);
+    return {turned_query, turned_in_chunks(key, c, s), {}};
+  }
+  if (a.rotary == Rotary::interleaved) {
+    const std::int64_t half = angles.cos.size(-1) / 2;
+    const Tensor c = unsqueeze(narrow(angles.cos, 2, 0, half), 1), s = unsqueeze(narrow(angles.sin, 2, 0, half), 1);
+    const Tensor q1 = every_second(query), q2 = every_second(query), k1 = every_second(key), k2 = every_second(key);
+    const Tensor turned_query = turned_neighbours(q1, q2, c, s);
+    return {turned_query, turned_neighbours(k1, k2, c, s), {}};
+  }
   Tensor cos = unsqueeze(angles.cos, 1), sin = unsqueeze(angles.sin, 1);
   const bool pairs = a.rotary != Rotary::halves && a.rotary != Rotary::halves_float;
   if (a.rotary == Rotary::pairs || a.rotary == Rotary::repeated_float) {
@@ -77,10 +143,15 @@ QueryAndKey apply_rotary(const Architecture& a, const Tensor& query, const Tenso
       const Tensor whole_query = cat({turned(query_turned), query_rest}, 3);
       return {whole_query, cat({turned(key_turned), key_rest}, 3), {}};
     }
-    const Tensor first_query = turned(query_turned), first_key = turned(key_turned);
+    Tensor first_query = turned(query_turned), first_key = turned(key_turned);
+    if (a.rotary == Rotary::pairs || a.parts_rebound) {  // q_embed = torch.cat([q_embed, q_pass]): the parts' names are taken
+      first_query = cat({first_query, query_rest}, 3);
+      first_key = cat({first_key, key_rest}, 3);
+      return {first_query, first_key, {}};
+    }
     const Tensor whole_query = cat({first_query, query_rest}, 3);
     const Tensor whole_key = cat({first_key, key_rest}, 3);
-    if (a.rotary == Rotary::pairs) return {whole_query, whole_key, {}};
+    if (a.parts_inside) return {whole_query, whole_key, {}};
     return {whole_query, whole_key, {first_query, query_rest, first_key, key_rest}};
   }
   if (a.rotary == Rotary::pairs_float) {  // CohereAttention: q.float(), k.float() first

@@ -48,8 +48,8 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
   constexpr std::int64_t block = 64, block_of_scales = 256, table = 16, second_table = 256;
   QuantizedWeight& made = linear.parts->quantized.emplace();
   made.bits = quantization.bits;
-  made.out = linear.weight.size(0);
-  made.in = linear.weight.size(1);
+  made.out = linear.out();
+  made.in = linear.in();
   made.dtype = dtype;
   made.compute_dtype = quantization.compute_dtype;
   made.looks_for_outliers = quantization.threshold > 0.0;
@@ -158,9 +158,39 @@ void add_adapter(Device& device, const Linear& linear, const AdapterOptions& opt
   LoraAdapter& adapter = linear.parts->adapter.emplace();
   const Dtype dtype = first_dtype(linear, weights);
   adapter.dropout = options.dropout;
-  adapter.a = weight_of(device, "lora_A", {options.rank, linear.weight.size(1)}, dtype);
-  adapter.b = weight_of(device, "lora_B", {linear.weight.size(0), options.rank}, dtype);
+  adapter.a = weight_of(device, "lora_A", {options.rank, linear.in()}, dtype);
+  adapter.b = weight_of(device, "lora_B", {linear.out(), options.rank}, dtype);
   if (options.dora) adapter.magnitude = dora_magnitude(device, linear, adapter);
+}
+
+struct NamedAdapter {
+  std::string module;
+  LoraAdapter* adapter = nullptr;
+};
+
+// peft's ParamWrapper.update_layer: `rank` for each expert; two targets fused into one matrix give it twice the rank.
+void adapt_experts(Device& device, const NamedMixture& named, const AdapterOptions& options, std::vector<NamedAdapter>& made) {
+  const Mixture& mixture = *named.mixture;
+  const Architecture& a = *mixture.architecture;
+  const std::int64_t experts = a.experts.count, hidden = a.hidden_size;
+  const std::string layer(named.name, 0, named.name.rfind('.') + 1);
+  const auto adapt = [&](std::optional<LoraAdapter>& adapter, const std::string& module, const Tensor& weight, std::int64_t ranks,
+                         std::int64_t in, std::int64_t out) {
+    const ModuleScope scope(device, module);
+    adapter.emplace();
+    adapter->a = weight_of(device, "lora_A", {ranks, in}, weight.dtype());
+    adapter->b = weight_of(device, "lora_B", {out, ranks}, weight.dtype());
+    const auto last =
+        std::find_if(made.rbegin(), made.rend(), [&](const NamedAdapter& other) { return other.module.rfind(layer, 0) == 0; });
+    made.insert(last == made.rend() ? made.end() : last.base(), {module, &*adapter});
+  };
+  ExpertAdapters& adapters = *mixture.adapters;
+  const auto member = [&](char role) { return named.name + "." + std::string(name_of(a.names.mixture, role)); };
+  const std::string of_experts = member('E');
+  if (mixture.router) adapt(adapters.router, member('R'), mixture.router, options.rank, hidden, experts);
+  const std::int64_t width = mixture.gate_up.size(1);
+  adapt(adapters.gate_up, of_experts + ".gate_up_proj", mixture.gate_up, 2 * options.rank * experts, hidden, width);
+  adapt(adapters.down, of_experts + ".down_proj", mixture.down, options.rank * experts, mixture.down.size(2), hidden);
 }
 
 }  // namespace
@@ -195,26 +225,33 @@ Copies train_copies(Device& device, CausalLm& model, const std::vector<std::stri
 }  // namespace
 
 std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights) {
+  const bool on_experts = options.all_linear && peft_adapts_experts(model.architecture());
   std::vector<const NamedLinear*> adapted;
   for (const NamedLinear& each : model.linears()) {
     if (options.all_linear ? each.name == "lm_head" : !any_ends(each.name, options.targets)) continue;
+    if (on_experts && names_a_part_of_experts(model.architecture(), each.name)) continue;
     adapted.push_back(&each);
     const ModuleScope scope(device, each.name);
     add_adapter(device, each.linear, options, weights);
+  }
+  std::vector<NamedAdapter> made;
+  made.reserve(adapted.size());
+  for (const NamedLinear* each : adapted) made.push_back({each->name, &*each->linear.parts->adapter});
+  if (on_experts) {
+    for (const NamedMixture& each : model.mixtures()) adapt_experts(device, each, options, made);
   }
   const Copies copies = train_copies(device, model, options.modules_to_save);
   // cast_adapter_dtype: half-precision adapters become fp32 once all are made.
   std::vector<NamedTensor> trained;
   if (copies.embedding.tensor) trained.push_back(copies.embedding);
-  for (const NamedLinear* each : adapted) {
-    const ModuleScope scope(device, each->name);
-    LoraAdapter& adapter = *each->linear.parts->adapter;
+  for (const auto& [module, adapter] : made) {
+    const ModuleScope scope(device, module);
     for (const auto& [name, tensor] :
-         {std::pair{"lora_A", &adapter.a}, std::pair{"lora_B", &adapter.b}, std::pair{"lora_magnitude_vector", &adapter.magnitude}}) {
+         {std::pair{"lora_A", &adapter->a}, std::pair{"lora_B", &adapter->b}, std::pair{"lora_magnitude_vector", &adapter->magnitude}}) {
       if (!*tensor) continue;
       if (options.upcast && tensor->dtype() != Dtype::float32) *tensor = weight_of(device, name, tensor->sizes(), Dtype::float32);
       require_grad(*tensor);
-      trained.push_back({each->name + "." + name + ".weight", *tensor, -1});
+      trained.push_back({module + "." + name + ".weight", *tensor, -1});
     }
   }
   if (copies.head.tensor) trained.push_back(copies.head);

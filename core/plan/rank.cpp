@@ -16,6 +16,7 @@ void adapt(Device& device, const Training& training, Rank& rank) {
   rank.model->use_liger(training.liger);
   if (training.method == Method::lora) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
   if (training.base_quantization && training.loop == Loop::sft_trainer) lower_adapters(device, rank.optimized);
+  std::erase_if(rank.optimized, [&](const NamedTensor& each) { return !rank.model->runs(each.name); });
 }
 
 std::unique_ptr<CausalLm> frozen_copy(Device& device, const Spec& spec, const Architecture& architecture) {

@@ -70,6 +70,54 @@ Tensor sub(const Tensor& self, const Tensor& other) {
   return result;
 }
 
+// grad.masked_fill(mask, 0)
+Tensor masked_fill(const Tensor& self, const Tensor& mask) {
+  Recorder grad("masked_fill", {&self});
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor result = empty_like(self, self.dtype());
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
+  });
+  return result;
+}
+
+// where(self >= min & self <= max, grad, 0)
+Tensor clamp(const Tensor& self) {
+  Recorder grad("clamp", {&self});
+  Saved self_ = grad.save_if(grad.recording(), self);
+  const Tensor result = empty_like(self, self.dtype());
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_)](Tensors& gradients) {
+    const Tensor saved = self_.unpack();
+    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
+  });
+  return result;
+}
+
+// One row is scanned by cub, as find_packed_sequence_indices'.
+Tensor cumulative_sum(const Tensor& self) {
+  const Tensor result = unary_no_grad(self, "cumsum", self.dtype());
+  if (self.size(0) == 1) self.device().scratch(scan_scratch(self.size(1)));
+  return result;
+}
+
+// where(condition, grad, 0)
+Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise) {
+  Recorder grad("where", {&self});
+  (void)otherwise;
+  Saved mask_ = grad.save_if(grad.recording(), mask);
+  const Tensor result = self.device().empty(broadcast(mask.sizes(), self.sizes()), self.dtype());
+  grad.attach(result);
+  grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
+    const Tensor saved = mask_.unpack();
+    const Tensor zero = saved.device().empty({}, gradients[0].dtype());
+    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
+  });
+  return result;
+}
+
 // aten/src/ATen/native/cuda/Dropout.cu, dropout_cuda: the mask, then the result; backward masks and scales the gradient.
 Tensor dropout(const Tensor& self, double probability) {
   if (probability <= 0 || !self.device().training) return self;

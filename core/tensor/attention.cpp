@@ -120,7 +120,7 @@ Tensor as_token_major(const Tensor& states) { return contiguous(transpose(states
 // Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
 // tensor that is not used (flash_api.cpp, mha_fwd), which the package flash-attn has not (csrc/flash_attn/flash_api.cpp, FlashAttnFunc).
 enum class FlashBuild : std::uint8_t { pytorch, package };
-Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, FlashBuild build = FlashBuild::pytorch) {
+Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, FlashBuild build = FlashBuild::pytorch) {
   Recorder grad("flash_attention", {&query, &key, &value});
   Device& device = query.device();
   Saved key_ = grad.save_if(grad.recording(), key);
@@ -130,9 +130,10 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, FlashB
   meter_attention(query, key, false);
   const Tensor result = like_input(query);
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
-  const Tensors parts = flash_parts(query, key);
+  const Tensors parts = dropout > 0 ? Tensors() : flash_parts(query, key);  // "SplitKV is not implemented for dropout"
   const Tensor rng_state = device.empty({2}, Dtype::int64),
                unused = build == FlashBuild::pytorch ? device.empty({1}, Dtype::int64) : Tensor();
+  if (dropout > 0 && device.saving_frame) device.scratch(Bytes{16});
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved rng_ = grad.save_if(grad.recording(), rng_state);
@@ -176,11 +177,11 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
   Tensor dk_expanded, dv_expanded;
   if (key.size(1) != heads) {
     dk_expanded = device.empty({rows, sequence, heads, d}, key.dtype());
-    dv_expanded = device.empty({rows, sequence, heads, d}, value.dtype());
+    dv_expanded = device.empty({rows, sequence, heads, value.size(3)}, value.dtype());
   }
   Tensor delta;
   if (query.dtype() == Dtype::float32) {
-    const Tensor product = device.empty(query.sizes(), Dtype::float32);
+    const Tensor product = device.empty({rows, sequence, heads, value.size(3)}, Dtype::float32);
     const Tensor sum = device.empty({rows, sequence, heads}, Dtype::float32);
     delta = device.empty({rows, heads, sequence}, Dtype::float32);
   } else {
@@ -191,8 +192,8 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
 }
 
 // The memory-efficient kernel keeps q, k, v, the output, its log-sum-exp (fp32, S rounded up to 32) and the generator's seed and offset.
-// A bias [B, 1, S, S'] is kept as well.
-Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) {
+// A bias [B, 1, S, S'] is kept as well. With dropout, seed and offset are numbers of the host (attention.cu, _efficient_attention_forward).
+Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, double dropout) {
   Recorder grad("efficient_attention", {&query, &key, &value});
   Device& device = query.device();
   Saved bias_ = grad.save_if(grad.recording() && bias, bias);
@@ -201,23 +202,29 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   Saved value_ = grad.save_if(grad.recording(), value);
   const Meter::Muted no_kernel(device.meter);
   meter_attention(query, key, false);
-  const Tensor seed = device.empty({1}, Dtype::int64), offset = device.empty({1}, Dtype::int64);
-  const Tensor result = token_major(device, query.sizes(), query.dtype());
+  Tensor seed, offset;
+  if (dropout <= 0) {
+    seed = device.empty({1}, Dtype::int64);
+    offset = device.empty({1}, Dtype::int64);
+  }
+  Dims sizes = query.sizes();
+  sizes[3] = value.size(3);
+  const Tensor result = token_major(device, sizes, query.dtype());
   const std::int64_t sums = grad.recording() ? divide_up(query.size(2), 32) * 32 : 0;  // compute_log_sumexp
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), sums}, Dtype::float32);
   if (query.dtype() != Dtype::float32 && query.size(3) > 128)
     device.scratch(Bytes{4 * query.numel()});  // the output in fp32, where it does not stay in registers
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
-  Saved offset_ = grad.save_if(grad.recording(), offset);
-  Saved seed_ = grad.save_if(grad.recording(), seed);
+  Saved offset_ = grad.save_if(grad.recording() && offset, offset);
+  Saved seed_ = grad.save_if(grad.recording() && seed, seed);
   grad.attach(result);
   grad.backward([bias_ = std::move(bias_), key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_),
                  logsumexp_ = std::move(logsumexp_), result_ = std::move(result_), offset_ = std::move(offset_),
                  seed_ = std::move(seed_)](Tensors&) {
     const Tensor mask = bias_ ? bias_.unpack() : Tensor();
     const Tensors in = saved_inputs(key_, query_, value_);
-    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_.unpack(), seed_.unpack()};
+    const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_ ? offset_.unpack() : Tensor(), seed_ ? seed_.unpack() : Tensor()};
     return efficient_backward(in[1], in[0], in[2]);
   });
   return result;
@@ -229,6 +236,10 @@ Tensor softmax_float(const Tensor& self) {
   if (self.dtype() == Dtype::float16) return softmax_half_to_float(self);
   return softmax(to(self, Dtype::float32));
 }
+
+Tensor softmax_in(const Tensor& self, Dtype dtype) { return dtype == Dtype::float32 ? softmax_float(self) : softmax(to(self, dtype)); }
+
+Tensor softmax_last(const Tensor& self) { return softmax(autocast_float(self)); }
 
 namespace {
 
@@ -255,24 +266,25 @@ Tensor bias_of(const Tensor& mask, Dtype dtype) {
 namespace {
 
 // transformers/attention.cpp, pad_last_dim<8>: the kernel takes head sizes that are multiples of 8.
-Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value, FlashBuild build = FlashBuild::pytorch) {
+Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
+                         FlashBuild build = FlashBuild::pytorch) {
   const std::int64_t d = query.size(3), padding = divide_up(d, 8) * 8 - d;
-  if (padding == 0) return flash(query, key, value, build);
+  if (padding == 0) return flash(query, key, value, dropout, build);
   const Tensor q = pad_last(query, padding);
   const Tensor k = pad_last(key, padding);
   const Tensor v = pad_last(value, padding);
-  return narrow(flash(q, k, v, build), 3, 0, d);
+  return narrow(flash(q, k, v, dropout, build), 3, 0, d);
 }
 
 }  // namespace
 
 // aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash attention takes half precision only, and no mask.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout) {
   const Tensor v = autocast(value);
   const Tensor k = autocast(key);
   const Tensor q = autocast(query);
-  if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()));
-  return q.dtype() == Dtype::float32 ? efficient(q, k, v, {}) : flash_of_any_head(q, k, v);
+  if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()), dropout);
+  return q.dtype() == Dtype::float32 || v.size(3) != q.size(3) ? efficient(q, k, v, {}, dropout) : flash_of_any_head(q, k, v, dropout);
 }
 
 // transformers modeling_flash_attention_utils.py, fa_peft_integration_check: what is not in half precision is cast.
@@ -280,7 +292,7 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
   const Tensor q = query.dtype() == Dtype::float32 ? to(query, half) : query;
   const Tensor k = key.dtype() == Dtype::float32 ? to(key, half) : key;
   const Tensor v = value.dtype() == Dtype::float32 ? to(value, half) : value;
-  return flash_of_any_head(q, k, v, FlashBuild::package);
+  return flash_of_any_head(q, k, v, 0, FlashBuild::package);
 }
 
 }  // namespace llmem

@@ -9,9 +9,9 @@ namespace {
 
 constexpr Bytes aligned_256(std::int64_t bytes) { return round_up(Bytes{bytes}, Bytes{256}); }
 
-// cub's look-back state over tiles: 16 bytes a tile and 32 more tiles, as measured at 3,073 … 262,144 items.
-Bytes look_back_scratch(std::int64_t count, std::int64_t tile) {
-  return Bytes{255 + 256} + aligned_256((32 + divide_up(count, tile)) * 16);
+// cub's look-back state over tiles: 16 bytes a tile (8 for values of 4) and 32 more tiles, as measured at 3,073 … 262,144 items.
+Bytes look_back_scratch(std::int64_t count, std::int64_t tile, std::int64_t state = 16) {
+  return Bytes{255 + 256} + aligned_256((32 + divide_up(count, tile)) * state);
 }
 
 // cub::DeviceRadixSort::SortPairs of `count` 8-byte keys up to `largest` with 8-byte values (onesweep): histograms of 256 8-byte bins a
@@ -63,6 +63,7 @@ Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
 }
 
 Bytes scan_scratch(std::int64_t count) { return look_back_scratch(count, 896); }
+Bytes scan_scratch_of(std::int64_t count, std::int64_t itemsize) { return look_back_scratch(count, 896 * 8 / itemsize, 2 * itemsize); }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids) {
   Recorder grad("embedding", {&weight});

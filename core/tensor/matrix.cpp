@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -92,6 +94,71 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   return unsafe_view(mm(reshape(cast_input, matrix_of(cast_input)), transposed), sizes);
 }
 
+Tensor conv1d_of_gpt2(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const Tensor rows = view(input, matrix_of(input));
+  const Tensor cast_weight = autocast(weight);
+  const Tensor cast_rows = autocast(rows);
+  const Tensor cast_bias = autocast(bias);
+  return view(addmm(cast_bias, cast_rows, cast_weight), with_last(input.sizes(), weight.size(1)));
+}
+
+Tensor falcon_linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const auto product = [&] {
+    const Tensor transposed = t(weight);
+    const Tensor cast_weight = autocast(transposed);
+    const Tensor cast_input = autocast(input);
+    const Dims sizes = with_last(input.sizes(), weight.size(0));
+    return unsafe_view(mm(reshape(cast_input, matrix_of(cast_input)), cast_weight), sizes);
+  };
+  const Tensor result = product();
+  return bias ? add(result, bias) : result;
+}
+
+namespace {
+
+// aten/src/ATen/native/cuda/Blas.cpp, prepare_batch_matrix_for_cublas: what lies along neither of a matrix's dimensions is copied first.
+Tensor as_blas_takes(const Tensor& batch) {
+  const bool along = batch.strides()[1] == 1 || batch.strides()[2] == 1;
+  return along ? batch : batch.device().empty(batch.sizes(), batch.dtype());
+}
+
+}  // namespace
+
+// batch1: grad @ batch2.transpose(1, 2) times alpha; batch2: batch1.transpose(1, 2) @ grad times alpha
+Tensor baddbmm(const Tensor& input, const Tensor& first, const Tensor& second) {
+  const Tensor batch2 = autocast(second);
+  const Tensor batch1 = autocast(first);
+  const Tensor self = autocast(input);
+  Recorder grad("baddbmm", {&batch1, &batch2});
+  Saved batch2_ = grad.save_if(grad.needs(0), batch2);
+  Saved batch1_ = grad.save_if(grad.needs(1), batch1);
+  const auto computed = [&] {
+    const Tensor product = gemm(batch1, {batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.size(2));
+    const Tensor left = as_blas_takes(batch1), right = as_blas_takes(batch2);
+    return product;
+  };
+  const Tensor result = computed();
+  grad.attach(result);
+  grad.backward([batch1_ = std::move(batch1_), batch2_ = std::move(batch2_)](Tensors& gradients) {
+    const Tensor saved1 = batch1_ ? batch1_.unpack() : Tensor();
+    const Tensor saved2 = batch2_ ? batch2_.unpack() : Tensor();
+    const Tensor& gradient = gradients[0];
+    Tensors out(2);
+    if (saved2) out[0] = mul_scalar(gemm(gradient, {gradient.size(0), gradient.size(1), saved2.size(1)}, gradient.size(2)));
+    if (saved1) {
+      const auto second = [&] {
+        const Tensor product = gemm(gradient, {gradient.size(0), saved1.size(2), gradient.size(2)}, gradient.size(1));
+        const Tensor left = as_blas_takes(saved1);
+        return product;
+      };
+      const Tensor product = second();
+      out[1] = mul_scalar(product);
+    }
+    return out;
+  });
+  return result;
+}
+
 // mat2: self.transpose(1, 2) @ grad; self: grad @ mat2.transpose(1, 2)
 Tensor bmm(const Tensor& self, const Tensor& mat2) {
   Recorder grad("bmm", {&self, &mat2});
@@ -115,10 +182,14 @@ Tensor bmm(const Tensor& self, const Tensor& mat2) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   const Tensor right = autocast(b);
   const Tensor left = autocast(a);
-  const std::int64_t batch = left.size(0) * left.size(1);
-  const Tensor rows = reshape(expand(left, left.sizes()), {batch, left.size(2), left.size(3)});
-  const Tensor columns = reshape(expand(right, right.sizes()), {batch, right.size(2), right.size(3)});
-  return unsafe_view(bmm(rows, columns), {left.size(0), left.size(1), left.size(2), right.size(3)});
+  const std::int64_t heads = std::max(left.size(1), right.size(1)), batch = left.size(0) * heads;
+  const auto flat = [&](const Tensor& each) {
+    const Dims whole{each.size(0), heads, each.size(2), each.size(3)};
+    return reshape(expand(each, whole), {batch, each.size(2), each.size(3)});
+  };
+  const Tensor rows = flat(left);
+  const Tensor columns = flat(right);
+  return unsafe_view(bmm(rows, columns), {left.size(0), heads, left.size(2), right.size(3)});
 }
 
 }  // namespace llmem

@@ -20,9 +20,15 @@ Tensor t(const Tensor& self);  // of a matrix
 Tensor unsqueeze(const Tensor& self, int at);
 Tensor expand(const Tensor& self, const Dims& sizes);
 Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length);
-Tensor pad_last(const Tensor& self, std::int64_t count);  // constant_pad_nd of the last dimension; a copy
-Tensor reshape(const Tensor& self, const Dims& sizes);    // a view where it can be, else a copy
-Tensor contiguous(const Tensor& self);                    // self where it is, else a copy
+Tensor select(const Tensor& self, int d);                                          // self[..., i, ...]: without that dimension
+Tensors split_last(const Tensor& self, const std::vector<std::int64_t>& lengths);  // along the last dimension
+Tensors split_along(const Tensor& self, int d, const std::vector<std::int64_t>& lengths);
+Tensor index_along(const Tensor& self, int d, const Tensor& index);  // copies of these places along d
+Tensor index_one(const Tensor& self, int d);                         // self[..., [i], ...]: of one place
+Tensor copy_into_slice(const Tensor& base, const Tensor& source);    // base[slice].copy_(source): the same memory, a step further
+Tensor pad_last(const Tensor& self, std::int64_t count);             // constant_pad_nd of the last dimension; a copy
+Tensor reshape(const Tensor& self, const Dims& sizes);               // a view where it can be, else a copy
+Tensor contiguous(const Tensor& self);                               // self where it is, else a copy
 
 // ---- pointwise (aten/src/ATen/native/cuda/Binary*.cu, Unary*.cu): the result has the promoted dtype
 Tensor mul(const Tensor& self, const Tensor& other);
@@ -43,6 +49,10 @@ Tensor sub(const Tensor& self, const Tensor& other);
 Tensor cube(const Tensor& self);  // pow(3)
 Tensor gelu(const Tensor& self);  // exact or by tanh
 Tensor relu(const Tensor& self);
+Tensor masked_fill(const Tensor& self, const Tensor& mask);  // by a number
+Tensor clamp(const Tensor& self);
+Tensor cumulative_sum(const Tensor& self);                                      // along the rows of [B, S], no gradient
+Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise);  // otherwise: no gradient
 Tensor tanh_of(const Tensor& self);
 Tensor dropout(const Tensor& self, double probability);
 // torch.nn.functional.layer_norm over the last dimension; weight and bias may be none.
@@ -68,6 +78,7 @@ void reduction_scratch(Device& device, const ReductionScratch& scratch);
 
 // Scratch of a scan over `count` 8-byte values of one row (cub::DeviceScan), and of a sort of as many 8-byte keys with values.
 Bytes scan_scratch(std::int64_t count);
+Bytes scan_scratch_of(std::int64_t count, std::int64_t itemsize);  // the same of other values
 Bytes sort_scratch(const struct GpuKind& gpu, std::int64_t count, std::int64_t largest);
 
 Tensor sum_of_booleans(const Tensor& self);  // sum(): an int64 scalar
@@ -80,16 +91,44 @@ Tensor sum_rows(const Tensor& self);         // sum(1) of a matrix
 Tensor mm(const Tensor& self, const Tensor& mat2);   // [n,k] @ [k,m]
 Tensor bmm(const Tensor& self, const Tensor& mat2);  // [b,n,k] @ [b,k,m]
 Tensor matmul(const Tensor& a, const Tensor& b);     // 4-D @ 4-D
+// input + scale * batch1 @ batch2, input without gradient
+Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2);
+// transformers' Conv1D: addmm(bias, input, weight), weight [in, out].
+Tensor conv1d_of_gpt2(const Tensor& input, const Tensor& weight, const Tensor& bias);
+// transformers' FalconLinear: input @ weight.T, then + bias (or none).
+Tensor falcon_linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
 // torch.nn.functional.linear: input [..., in], weight [out, in], bias [out] or none.
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
 
 // ---- attention and softmax
-Tensor softmax_float(const Tensor& self);  // softmax(-1, dtype=float32)
+Tensor softmax_float(const Tensor& self);            // softmax(-1, dtype=float32)
+Tensor softmax_last(const Tensor& self);             // softmax(-1); autocast runs it in fp32
+Tensor softmax_in(const Tensor& self, Dtype dtype);  // softmax(-1, dtype)
 // scaled_dot_product_attention(is_causal=True, enable_gqa=…). query [B,H,S,d], key and value [B,Hkv,S,d].
 // With a mask [B,1,S,S] of booleans, key and value have as many heads as query.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask = {});
+// With dropout, flash attention does not work on the keys in parts.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask = {},
+                                    double dropout = 0);
 // The package flash-attn: causal, without a mask, whatever the window. What comes in fp32 is cast to `half`.
 Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half);
+
+// ---- convolutions over [B, C, S] with a weight [C, 1, k] and a bias [C] or none
+Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias);  // [B, C, S + k - 1]
+Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, std::int64_t sequence);
+
+// ---- mixtures of experts
+struct TopK {
+  Tensor values, indices;
+};
+TopK topk(const Tensor& self, std::int64_t k);                                        // along the last dimension
+TopK sort_vector(const Tensor& self);                                                 // of one row, no gradient
+Tensor grouped_mm(const Tensor& input, const Tensor& weight, const Tensor& offsets);  // [T, in] and [E, in, out]
+Tensor div_in_place(const Tensor& self, const Tensor& other);                         // both may want gradients
+Tensor div_both(const Tensor& self, const Tensor& other);                             // the same, new
+Tensor sum_dim(const Tensor& self, int d, bool keep);
+Tensor gather_columns(const Tensor& self, const Tensor& index);  // gather(-1, index)
+Tensor max_last(const Tensor& self);                             // max(-1, keepdim=True).values
+Tensor sigmoid(const Tensor& self);
 
 // ---- ends of the model
 Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,h], sizes of the weight

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "tensor/autograd.h"
@@ -82,6 +83,95 @@ Tensor narrow(const Tensor& self, int d, std::int64_t start, std::int64_t length
   grad.attach(result);
   // slice_backward: zeros of the whole, the gradient copied into its place
   grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
+  return result;
+}
+
+// select_backward: zeros of the whole, the gradient copied into its place
+Tensor select(const Tensor& self, int d) {
+  Recorder grad("select", {&self});
+  Layout layout = self.layout();
+  layout.sizes.erase(d);
+  layout.strides.erase(d);
+  const Tensor result = alias(self, layout);
+  grad.attach(result);
+  grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
+  return result;
+}
+
+// self[:, index]: rows along d. Backward: index_put_ into zeros (aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel): the
+// linear index, then keys and values sorted.
+Tensor index_along(const Tensor& self, int d, const Tensor& index) {
+  Recorder grad("index", {&self});
+  Dims sizes = self.sizes();
+  sizes[d] = index.numel();
+  const Tensor result = self.device().empty(sizes, self.dtype());
+  Saved index_ = grad.save_if(grad.recording(), index);
+  grad.attach(result);
+  grad.backward([index_ = std::move(index_), sizes = self.sizes(), d](Tensors& gradients) {
+    const Tensor saved = index_.unpack();
+    Device& device = gradients[0].device();
+    const Tensor out = device.empty(sizes, gradients[0].dtype());
+    const std::int64_t count = saved.numel();
+    const auto vector = [&] { return device.empty({count}, Dtype::int64); };
+    Tensor linear;
+    {
+      const Tensor product = vector();
+      linear = vector();
+    }
+    const Tensor sorted = vector(), original = vector();
+    {
+      const Tensor range = vector();
+      device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(sizes[d] - 1, 1)));
+    }
+    return Tensors{out};
+  });
+  return result;
+}
+
+Tensor index_one(const Tensor& self, int d) { return index_along(self, d, self.device().empty({1}, Dtype::int64)); }
+
+// split_with_sizes_backward: cat of the gradients, zeros where there is none
+Tensors split_last(const Tensor& self, const std::vector<std::int64_t>& lengths) { return split_along(self, self.dim() - 1, lengths); }
+
+Tensors split_along(const Tensor& self, int d, const std::vector<std::int64_t>& lengths) {
+  Recorder grad("split", {&self});
+  Tensors parts;
+  Layout layout = self.layout();
+  for (const std::int64_t length : lengths) {
+    layout.sizes[d] = length;
+    parts.push_back(alias(self, layout));
+    grad.attach(parts.back());
+  }
+  grad.backward([sizes = self.sizes(), lengths, d](Tensors& gradients) {
+    const Tensor* any = nullptr;
+    for (const Tensor& each : gradients)
+      if (each) any = &each;
+    Tensors zeros;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (gradients[i]) continue;
+      Dims part = sizes;
+      part[d] = lengths[i];
+      zeros.push_back(any->device().empty(part, any->dtype()));
+    }
+    return Tensors{any->device().empty(sizes, any->dtype())};
+  });
+  return parts;
+}
+
+// torch/csrc/autograd/functions/tensor.cpp, CopySlices: the gradient is copied, its slice cloned for the source
+Tensor copy_into_slice(const Tensor& base, const Tensor& source) {
+  Recorder grad("copy_slices", {&base, &source});
+  const bool for_base = grad.needs(0);
+  const Tensor result = detach(base);
+  grad.attach(result);
+  grad.backward([for_base, sizes = source.sizes()](Tensors& gradients) {
+    Device& device = gradients[0].device();
+    Tensors out(2);
+    const Tensor whole = device.empty_strided(gradients[0].layout(), gradients[0].dtype());
+    out[1] = device.empty(sizes, gradients[0].dtype());
+    if (for_base) out[0] = whole;
+    return out;
+  });
   return result;
 }
 

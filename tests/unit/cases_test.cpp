@@ -64,11 +64,13 @@ TEST(Cases, B18AllExpertsAreResident) {
   for (const Parameter& each : parameters_of(reading.value)) n += each.count();
   EXPECT_EQ(n, 30'532'122'624);
   EXPECT_EQ((size_of(Dtype::bfloat16) * n).count, 61'064'245'248);
+  // A token meets 8 of 128 experts, in each of 48 layers: the "A3B" of the name, which is no measure of memory.
+  EXPECT_EQ(active_parameters(reading.value), n - std::int64_t{48} * 3 * 2048 * 768 * (128 - 8));
 }
 
 TEST(Cases, B37StoredQuantisationIsNoted) {
   const auto reading = read_architecture(case_config("b37_config"));
-  ASSERT_EQ(reading.notes.size(), 1u);
+  ASSERT_EQ(reading.notes.size(), 2u);  // the other says how experts are counted
   EXPECT_EQ(reading.notes[0].at, "/model/config/quantization_config");
   EXPECT_NE(reading.notes[0].message.find("mxfp4"), std::string::npos);
   // What training holds: every parameter, not the four bits of the file.

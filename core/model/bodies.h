@@ -1,0 +1,23 @@
+#pragma once
+
+#include "model/body.h"
+
+// Families whose forward is their own, each in the file of its first name.
+namespace llmem {
+
+using MadeBody = std::unique_ptr<const Body>;
+
+MadeBody gpt2_body(const Architecture& a, const MadeModule& root);
+MadeBody gpt_bigcode_body(const Architecture& a, const MadeModule& root);  // gpt2.cpp
+MadeBody gpt_neo_body(const Architecture& a, const MadeModule& root);      // gpt2.cpp
+MadeBody gptj_body(const Architecture& a, const MadeModule& root);
+MadeBody codegen_body(const Architecture& a, const MadeModule& root);  // gptj.cpp
+MadeBody gpt_neox_body(const Architecture& a, const MadeModule& root);
+MadeBody opt_body(const Architecture& a, const MadeModule& root);
+MadeBody biogpt_body(const Architecture& a, const MadeModule& root);  // opt.cpp
+MadeBody bloom_body(const Architecture& a, const MadeModule& root);
+MadeBody mpt_body(const Architecture& a, const MadeModule& root);  // bloom.cpp
+MadeBody falcon_body(const Architecture& a, const MadeModule& root);
+MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
+
+}  // namespace llmem

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/made.h"
+#include "model/options.h"
+
+namespace llmem {
+
+// The decoder of a family whose modules are not Llama's: what its forward does before, in and after the layers. Written as the Python is,
+// since its names decide what lives how long.
+class Body {
+ public:
+  virtual ~Body() = default;
+
+  virtual Tensor embedding() const = 0;  // the weight of the token embedding, which a tied head shares
+
+  // Token ids [B, S] to the hidden states that enter the first layer, and what every layer reads. `locals`: variables of the model's
+  // forward that live until it returns.
+  virtual Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const = 0;
+  // `kept`: what the layer returns beside its hidden states; it lives until the next layer has returned.
+  virtual Tensor layer(int index, const Tensor& hidden_states, const LayerContext& context, Tensor& kept) const = 0;
+  virtual Tensor end(Tensor hidden_states) const = 0;
+};
+
+// nn.Embedding under its name; with `options.inputs_require_grad` its result wants a gradient.
+Tensor embedded_ids(const Tensor& weight, std::string_view name, const Tensor& ids, const ForwardOptions& options);
+
+// torch.arange(S).unsqueeze(0), plus what was seen before
+Tensor arange_positions(const Tensor& inputs_embeds, const ForwardOptions& options);
+
+// create_causal_mask without a window: for SDPA none or booleans, for eager attention numbers. `position_ids` none: nobody asks for packed
+// sequences.
+Tensor causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, const ForwardOptions& options);
+
+// attn_output.reshape(*input_shape, -1).contiguous()
+Tensor merged_heads(const Tensor& output, std::int64_t rows, std::int64_t sequence);
+
+}  // namespace llmem

@@ -1,0 +1,435 @@
+#include <nlohmann/json.hpp>
+
+#include "model/families.h"
+
+// Models that see: a tower for images and a projector before a decoder of another family. What is trained on is text alone, so that the
+// towers' weights are held and not run. modeling_<model_type>.py.
+namespace llmem {
+
+namespace {
+
+using C = ConfigReader;
+using A = Architecture;
+
+void nothing(C&, A&) {}
+
+// ---- towers
+
+struct TowerShape {
+  std::int64_t hidden, width, layers;
+};
+
+// SiglipEncoderLayer and CLIPEncoderLayer: the same modules in another order
+void vision_layer(const Module& layer, const TowerShape& t, bool norms_last) {
+  const auto norms = [&](const char* name) { layer.norm(name, t.hidden, true); };
+  const auto attention = [&] {
+    for (const char* name : {"k_proj", "v_proj", "q_proj", "out_proj"}) layer.child("self_attn").linear(name, t.hidden, t.hidden, true);
+  };
+  const auto mlp = [&] {
+    layer.child("mlp").linear("fc1", t.hidden, t.width, true);
+    layer.child("mlp").linear("fc2", t.width, t.hidden, true);
+  };
+  if (!norms_last) norms("layer_norm1");
+  attention();
+  norms(norms_last ? "layer_norm1" : "layer_norm2");
+  mlp();
+  if (norms_last) norms("layer_norm2");
+}
+
+void siglip(C& whole, const Module& tower) {
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=768 intermediate_size=3072 num_hidden_layers=12 num_channels=3 image_size=224 patch_size=16 "
+                    "vision_use_head=true");
+  C& c = part.config;
+  const TowerShape t{c.count("hidden_size", 768), c.count("intermediate_size", 3072), c.count("num_hidden_layers", 12)};
+  const std::int64_t patch = c.count("patch_size", 16), side = c.count("image_size", 224) / patch;
+  tower.child("embeddings.patch_embedding").parameter("weight", {t.hidden, c.count("num_channels", 3), patch, patch});
+  tower.child("embeddings.patch_embedding").parameter("bias", {t.hidden});
+  tower.child("embeddings").embedding("position_embedding", side * side, t.hidden);
+  tower.child("embeddings").buffer("position_ids", {1, side * side}, Dtype::int64);
+  for (std::int64_t i = 0; i < t.layers; ++i) vision_layer(tower.child("encoder.layers", i), t, false);
+  tower.norm("post_layernorm", t.hidden, true);
+  if (!c.flag("vision_use_head")) return;
+  const Module head = tower.child("head");
+  head.parameter("probe", {1, 1, t.hidden});
+  head.child("attention").parameter("in_proj_weight", {3 * t.hidden, t.hidden});
+  head.child("attention").parameter("in_proj_bias", {3 * t.hidden});
+  head.child("attention").linear("out_proj", t.hidden, t.hidden, true);
+  head.norm("layernorm", t.hidden, true);
+  head.child("mlp").linear("fc1", t.hidden, t.width, true);
+  head.child("mlp").linear("fc2", t.width, t.hidden, true);
+}
+
+void gemma3_towers(C& c, const A& a, const Module& root) {
+  siglip(c, root.child("model.vision_tower"));
+  PartOfConfig part(c, "vision_config", "hidden_size=768");
+  const std::int64_t vision = part.config.count("hidden_size", 768);
+  const Module projector = root.child("model.multi_modal_projector");
+  projector.parameter("mm_input_projection_weight", {vision, a.hidden_size});
+  projector.norm("mm_soft_emb_norm", vision);
+}
+
+void llava_towers(C& whole, const A& a, const Module& root) {
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=1024 intermediate_size=4096 num_hidden_layers=24 num_channels=3 image_size=336 patch_size=14");
+  C& c = part.config;
+  const TowerShape t{c.count("hidden_size", 1024), c.count("intermediate_size", 4096), c.count("num_hidden_layers", 24)};
+  const std::int64_t patch = c.count("patch_size", 14), side = c.count("image_size", 336) / patch;
+  const Module tower = root.child("model.vision_tower"), embeddings = tower.child("embeddings");
+  embeddings.parameter("class_embedding", {t.hidden});
+  embeddings.child("patch_embedding").parameter("weight", {t.hidden, c.count("num_channels", 3), patch, patch});
+  embeddings.embedding("position_embedding", side * side + 1, t.hidden);
+  embeddings.buffer("position_ids", {1, side * side + 1}, Dtype::int64);
+  tower.norm("pre_layrnorm", t.hidden, true);
+  for (std::int64_t i = 0; i < t.layers; ++i) vision_layer(tower.child("encoder.layers", i), t, true);
+  tower.norm("post_layernorm", t.hidden, true);
+  const bool bias = whole.flag("multimodal_projector_bias");
+  root.child("model.multi_modal_projector").linear("linear_1", t.hidden, a.hidden_size, bias);
+  root.child("model.multi_modal_projector").linear("linear_2", a.hidden_size, a.hidden_size, bias);
+}
+
+void qwen2_5_vl_towers(C& whole, const A&, const Module& root) {
+  PartOfConfig part(whole, "vision_config",
+                    "depth=32 hidden_size=3584 intermediate_size=3420 num_heads=16 in_channels=3 patch_size=14 spatial_merge_size=2 "
+                    "temporal_patch_size=2 out_hidden_size=3584",
+                    "in_channels=in_chans");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 3584), width = c.count("intermediate_size", 3420), patch = c.count("patch_size", 14);
+  const std::int64_t merge = c.count("spatial_merge_size", 2), merged = hidden * merge * merge;
+  const Module visual = root.child("model.visual");
+  visual.child("patch_embed.proj")
+      .parameter("weight", {hidden, c.count("in_channels", 3), c.count("temporal_patch_size", 2), patch, patch});
+  visual.child("rotary_pos_emb").buffer("inv_freq", {hidden / c.count("num_heads", 16) / 4});
+  for (std::int64_t i = 0; i < c.count("depth", 32); ++i) {
+    const Module block = visual.child("blocks", i);
+    block.norm("norm1", hidden);
+    block.norm("norm2", hidden);
+    block.child("attn").linear("qkv", hidden, 3 * hidden, true);
+    block.child("attn").linear("proj", hidden, hidden, true);
+    block.child("mlp").linear("gate_proj", hidden, width, true);
+    block.child("mlp").linear("up_proj", hidden, width, true);
+    block.child("mlp").linear("down_proj", width, hidden, true);
+  }
+  visual.child("merger").norm("ln_q", hidden);
+  visual.child("merger.mlp").linear("0", merged, merged, true);
+  visual.child("merger.mlp").linear("2", merged, c.count("out_hidden_size", 3584), true);
+}
+
+// Qwen3VLVisionModel; Qwen3.5's has no deepstack
+void qwen3_visual(C& whole, const Module& visual, bool deepstack) {
+  PartOfConfig part(whole, "vision_config",
+                    "depth=27 hidden_size=1152 intermediate_size=4304 num_heads=16 in_channels=3 patch_size=16 spatial_merge_size=2 "
+                    "temporal_patch_size=2 out_hidden_size=3584 num_position_embeddings=2304");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 1152), width = c.count("intermediate_size", 4304), patch = c.count("patch_size", 16);
+  const std::int64_t merge = c.count("spatial_merge_size", 2), merged = hidden * merge * merge, out = c.count("out_hidden_size", 3584);
+  visual.child("patch_embed.proj")
+      .parameter("weight", {hidden, c.count("in_channels", 3), c.count("temporal_patch_size", 2), patch, patch});
+  visual.child("patch_embed.proj").parameter("bias", {hidden});
+  visual.embedding("pos_embed", c.count("num_position_embeddings", 2304), hidden);
+  visual.child("rotary_pos_emb").buffer("inv_freq", {hidden / c.count("num_heads", 16) / 4});
+  for (std::int64_t i = 0; i < c.count("depth", 27); ++i) {
+    const Module block = visual.child("blocks", i);
+    block.norm("norm1", hidden, true);
+    block.norm("norm2", hidden, true);
+    block.child("attn").linear("qkv", hidden, 3 * hidden, true);
+    block.child("attn").linear("proj", hidden, hidden, true);
+    block.child("mlp").linear("linear_fc1", hidden, width, true);
+    block.child("mlp").linear("linear_fc2", width, hidden, true);
+  }
+  const auto merger = [&](const Module& at, std::int64_t normed) {
+    at.norm("norm", normed, true);
+    at.linear("linear_fc1", merged, merged, true);
+    at.linear("linear_fc2", merged, out, true);
+  };
+  merger(visual.child("merger"), hidden);
+  if (!deepstack) return;
+  const nlohmann::json* given = part.file.find("deepstack_visual_indexes");
+  const std::int64_t count = given && given->is_array() ? static_cast<std::int64_t>(given->size()) : 3;
+  for (std::int64_t i = 0; i < count; ++i) merger(visual.child("deepstack_merger_list", i), merged);
+}
+
+void qwen3_vl_towers(C& c, const A&, const Module& root) { qwen3_visual(c, root.child("model.visual"), true); }
+void qwen3_5_towers(C& c, const A&, const Module& root) { qwen3_visual(c, root.child("model.visual"), false); }
+
+// ---- gemma4
+
+void gemma4_vision(C& whole, const A& a, const Module& root) {
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=768 intermediate_size=3072 num_hidden_layers=16 num_attention_heads=12 num_key_value_heads=12 head_dim=64 "
+                    "patch_size=16 position_embedding_size=10240");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 768), width = c.count("intermediate_size", 3072), head = c.count("head_dim", 64);
+  const std::int64_t queries = head * c.count("num_attention_heads", 12), keys = head * c.count("num_key_value_heads", 12);
+  const std::int64_t patch = c.count("patch_size", 16);
+  const Module tower = root.child("model.vision_tower");
+  tower.child("patch_embedder").parameter("position_embedding_table", {2, c.count("position_embedding_size", 10240), hidden});
+  tower.child("patch_embedder").linear("input_proj", 3 * patch * patch, hidden);
+  for (std::int64_t i = 0; i < c.count("num_hidden_layers", 16); ++i) {
+    const Module layer = tower.child("encoder.layers", i), at = layer.child("self_attn"), mlp = layer.child("mlp");
+    at.child("q_proj").linear("linear", hidden, queries);
+    at.child("k_proj").linear("linear", hidden, keys);
+    at.child("v_proj").linear("linear", hidden, keys);
+    at.child("o_proj").linear("linear", queries, hidden);
+    at.norm("q_norm", head);
+    at.norm("k_norm", head);
+    mlp.child("gate_proj").linear("linear", hidden, width);
+    mlp.child("up_proj").linear("linear", hidden, width);
+    mlp.child("down_proj").linear("linear", width, hidden);
+    for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"})
+      layer.norm(name, hidden);
+  }
+  (void)a;
+}
+
+// The decoder: layers that share keys and values, inputs of each layer's own, experts beside the MLP
+void gemma4_layer(C& c, const A& a, const Module& layer, bool full, bool shares) {
+  const bool same = c.flag("attention_k_eq_v") && full;
+  const std::int64_t head = full ? c.integer_or("global_head_dim", a.head_dim, 1) : a.head_dim;
+  const std::int64_t kv_heads = same ? c.integer_or("num_global_key_value_heads", a.kv_heads, 1) : a.kv_heads;
+  const Module at = layer.child("self_attn");
+  at.linear("q_proj", a.hidden_size, a.heads * head);
+  at.norm("q_norm", head);
+  if (!shares) {
+    at.norm("k_norm", head);
+    at.linear("k_proj", a.hidden_size, kv_heads * head);
+    if (!same) at.linear("v_proj", a.hidden_size, kv_heads * head);
+  }
+  at.linear("o_proj", a.heads * head, a.hidden_size);
+  const std::int64_t width = shares && c.flag("use_double_wide_mlp") ? 2 * a.intermediate_size : a.intermediate_size;
+  layer.child("mlp").linear("gate_proj", a.hidden_size, width);
+  layer.child("mlp").linear("up_proj", a.hidden_size, width);
+  layer.child("mlp").linear("down_proj", width, a.hidden_size);
+  for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"})
+    layer.norm(name, a.hidden_size);
+  if (const std::int64_t own = c.integer_or("hidden_size_per_layer_input", 0); own > 0) {
+    layer.linear("per_layer_input_gate", a.hidden_size, own);
+    layer.linear("per_layer_projection", own, a.hidden_size);
+    layer.norm("post_per_layer_input_norm", a.hidden_size);
+  }
+  if (!c.flag("enable_moe_block")) return;
+  const std::int64_t expert_width = c.integer_or("moe_intermediate_size", 1, 1);
+  layer.child("router").parameter("scale", {a.hidden_size});
+  layer.child("router").parameter("per_expert_scale", {a.experts.count});
+  layer.child("router").linear("proj", a.hidden_size, a.experts.count);
+  layer.child("experts").parameter("gate_up_proj", {a.experts.count, 2 * expert_width, a.hidden_size});
+  layer.child("experts").parameter("down_proj", {a.experts.count, a.hidden_size, expert_width});
+  for (const char* name : {"post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"})
+    layer.norm(name, a.hidden_size);
+}
+
+void gemma4_config(C& c, A& a) {
+  a.experts.count = c.flag("enable_moe_block") ? c.integer_or("num_experts", 0) : 0;
+  a.experts.per_token = c.integer_or("top_k_experts", 1);
+}
+
+void gemma4(C& c, const A& a, const Module& root) {
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  const std::int64_t shared = c.integer_or("num_kv_shared_layers", 0), first_shared = a.layers - shared;
+  const std::int64_t own = c.integer_or("hidden_size_per_layer_input", 0);
+  const Module model = root.child(a.names.model);
+  model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    // Gemma4TextConfig: every sixth layer and the last see everything
+    const bool full = types.empty() ? (i + 1) % 6 == 0 || i + 1 == a.layers : types[static_cast<std::size_t>(i)] == "full_attention";
+    gemma4_layer(c, a, model.child("layers", i), full, shared > 0 && i >= first_shared);
+  }
+  model.norm("norm", a.hidden_size);
+  if (own > 0) {
+    model.embedding("embed_tokens_per_layer", c.count("vocab_size_per_layer_input", 262144), own * a.layers);
+    model.linear("per_layer_model_projection", a.hidden_size, own * a.layers);
+    model.norm("per_layer_projection_norm", own);
+  }
+  if (a.names.model != "model") {
+    root.child("model.embed_vision").linear("embedding_projection", a.vision_size > 0 ? a.vision_size : 768, a.hidden_size);
+  }
+  if (!a.tied_embeddings) root.linear("lm_head", a.hidden_size, a.vocab_size);
+}
+
+// ---- llama4
+
+void llama4_config(C& c, A& a) {
+  a.experts.count = c.count("num_local_experts", 16);
+  a.experts.per_token = c.count("num_experts_per_tok", 1);
+  a.experts.width = a.intermediate_size;
+  a.qkv_bias = a.output_bias = c.flag("attention_bias");
+  const std::vector<std::int64_t> listed = c.integers("moe_layers");
+  const std::int64_t step = c.integer_or("interleave_moe_layer_step", 1, 1);
+  a.experts.layers.assign(static_cast<std::size_t>(a.layers), false);
+  for (std::int64_t i = step - 1; listed.empty() && i < a.layers; i += step) a.experts.layers[static_cast<std::size_t>(i)] = true;
+  for (const std::int64_t i : listed)
+    if (i >= 0 && i < a.layers) a.experts.layers[static_cast<std::size_t>(i)] = true;
+}
+
+void llama4_feed_forward(const Module& at, const A& a, std::int64_t width) {
+  at.linear("gate_proj", a.hidden_size, width);
+  at.linear("up_proj", a.hidden_size, width);
+  at.linear("down_proj", width, a.hidden_size);
+}
+
+void llama4(C& c, const A& a, const Module& root) {
+  const Module model = root.child(a.names.model);
+  model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    const Module layer = model.child("layers", i), at = layer.child("self_attn"), feed = layer.child("feed_forward");
+    at.linear("q_proj", a.hidden_size, a.heads * a.head_dim, a.qkv_bias);
+    at.linear("k_proj", a.hidden_size, a.kv_heads * a.head_dim, a.qkv_bias);
+    at.linear("v_proj", a.hidden_size, a.kv_heads * a.head_dim, a.qkv_bias);
+    at.linear("o_proj", a.heads * a.head_dim, a.hidden_size, a.qkv_bias);
+    if (a.experts.at(i)) {
+      feed.child("experts").parameter("gate_up_proj", {a.experts.count, a.hidden_size, 2 * a.experts.width});
+      feed.child("experts").parameter("down_proj", {a.experts.count, a.experts.width, a.hidden_size});
+      feed.linear("router", a.hidden_size, a.experts.count);
+      llama4_feed_forward(feed.child("shared_expert"), a, a.intermediate_size);
+    } else {
+      llama4_feed_forward(feed, a, c.count("intermediate_size_mlp", 16384));
+    }
+    layer.norm("input_layernorm", a.hidden_size);
+    layer.norm("post_attention_layernorm", a.hidden_size);
+  }
+  model.norm("norm", a.hidden_size);
+  if (!a.tied_embeddings) root.linear(a.names.head, a.hidden_size, a.vocab_size);
+}
+
+void llama4_towers(C& whole, const A& a, const Module& root) {
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=768 num_hidden_layers=34 num_channels=3 intermediate_size=5632 vision_output_dim=7680 image_size=448 "
+                    "patch_size=14 pixel_shuffle_ratio=0.5 projector_input_dim=4096 projector_output_dim=4096");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 768), width = c.count("intermediate_size", 5632), patch = c.count("patch_size", 14);
+  const std::int64_t side = c.count("image_size", 448) / patch, projected = c.count("projector_input_dim", 4096);
+  const double shuffle = c.number("pixel_shuffle_ratio").value_or(0.5);
+  const Module vision = root.child("vision_model");
+  vision.parameter("class_embedding", {hidden});
+  vision.parameter("positional_embedding_vlm", {side * side + 1, hidden});
+  vision.child("patch_embedding").linear("linear", c.count("num_channels", 3) * patch * patch, hidden);
+  vision.norm("layernorm_pre", hidden, true);
+  vision.norm("layernorm_post", hidden, true);
+  for (std::int64_t i = 0; i < c.count("num_hidden_layers", 34); ++i) {
+    const Module layer = vision.child("model.layers", i);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) layer.child("self_attn").linear(name, hidden, hidden, true);
+    layer.child("mlp").linear("fc1", hidden, width, true);
+    layer.child("mlp").linear("fc2", width, hidden, true);
+    layer.norm("input_layernorm", hidden, true);
+    layer.norm("post_attention_layernorm", hidden, true);
+  }
+  const auto shuffled = static_cast<std::int64_t>(static_cast<double>(hidden) / (shuffle * shuffle));
+  vision.child("vision_adapter.mlp").linear("fc1", shuffled, projected);
+  vision.child("vision_adapter.mlp").linear("fc2", projected, c.count("projector_output_dim", 4096));
+  root.child("multi_modal_projector").linear("linear_1", c.count("projector_output_dim", 4096), a.hidden_size);
+}
+
+// ---- mllama
+
+void mllama_towers(C& whole, const A&, const Module& root) {
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=1280 num_hidden_layers=32 num_global_layers=8 num_channels=3 intermediate_size=5120 image_size=448 "
+                    "patch_size=14 max_num_tiles=4");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 1280), width = c.count("intermediate_size", 5120), patch = c.count("patch_size", 14);
+  const std::int64_t patches = (c.count("image_size", 448) / patch) * (c.count("image_size", 448) / patch) + 1;
+  const std::int64_t tiles = c.count("max_num_tiles", 4);
+  const nlohmann::json* ratios = part.file.find("supported_aspect_ratios");
+  const std::int64_t aspects = (ratios && ratios->is_array() ? static_cast<std::int64_t>(ratios->size()) : 8) + 1;
+  const Module vision = root.child("model.vision_model");
+  vision.parameter("class_embedding", {hidden});
+  vision.child("patch_embedding").parameter("weight", {hidden, c.count("num_channels", 3), patch, patch});
+  const Module positions = vision.child("gated_positional_embedding");
+  positions.parameter("gate", {1});
+  positions.parameter("embedding", {patches, hidden});
+  positions.embedding("tile_embedding", aspects, tiles * patches * hidden);
+  for (const char* name : {"pre_tile_positional_embedding", "post_tile_positional_embedding"}) {
+    vision.child(name).parameter("gate", {1});
+    vision.child(name).embedding("embedding", aspects, tiles * hidden);
+  }
+  vision.norm("layernorm_pre", hidden, true);
+  vision.norm("layernorm_post", hidden, true);
+  const auto layers = [&](const char* transformer, std::int64_t count, bool gated) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Module layer = vision.child(std::string(transformer) + ".layers", i);
+      if (gated) {
+        layer.parameter("gate_attn", {1});
+        layer.parameter("gate_ffn", {1});
+      }
+      for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) layer.child("self_attn").linear(name, hidden, hidden);
+      layer.child("mlp").linear("fc1", hidden, width, true);
+      layer.child("mlp").linear("fc2", width, hidden, true);
+      layer.norm("input_layernorm", hidden, true);
+      layer.norm("post_attention_layernorm", hidden, true);
+    }
+  };
+  layers("transformer", c.count("num_hidden_layers", 32), false);
+  layers("global_transformer", c.count("num_global_layers", 8), true);
+}
+
+void mllama(C& c, const A& a, const Module& root) {
+  std::vector<bool> crosses(static_cast<std::size_t>(a.layers), false);
+  std::vector<std::int64_t> listed = c.integers("cross_attention_layers");
+  if (listed.empty()) listed = {3, 8, 13, 18, 23, 28, 33, 38};
+  for (const std::int64_t i : listed)
+    if (i >= 0 && i < a.layers) crosses[static_cast<std::size_t>(i)] = true;
+  const Module model = root.child(a.names.model);
+  constexpr std::int64_t kWordsForImages = 8;  // MllamaTextModel: vocab_size + 8
+  model.embedding("embed_tokens", a.vocab_size + kWordsForImages, a.hidden_size);
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    const Module layer = model.child("layers", i);
+    const bool cross = crosses[static_cast<std::size_t>(i)];
+    if (cross) {
+      layer.parameter("cross_attn_attn_gate", {1});
+      layer.parameter("cross_attn_mlp_gate", {1});
+    }
+    const Module at = layer.child(cross ? "cross_attn" : "self_attn");
+    at.linear("q_proj", a.hidden_size, a.heads * a.head_dim);
+    at.linear("k_proj", a.hidden_size, a.kv_heads * a.head_dim);
+    at.linear("v_proj", a.hidden_size, a.kv_heads * a.head_dim);
+    at.linear("o_proj", a.heads * a.head_dim, a.hidden_size);
+    if (cross)
+      for (const char* name : {"q_norm", "k_norm"}) at.norm(name, a.head_dim);
+    llama4_feed_forward(layer.child("mlp"), a, a.intermediate_size);
+    layer.norm("input_layernorm", a.hidden_size);
+    layer.norm("post_attention_layernorm", a.hidden_size);
+  }
+  model.norm("norm", a.hidden_size);
+  if (a.names.model != "model") root.child("model").linear("multi_modal_projector", a.vision_size, a.hidden_size, true);
+  if (!a.tied_embeddings) root.linear("lm_head", a.hidden_size, a.vocab_size);
+}
+
+constexpr Family kFamilies[] = {
+    {"gemma3", "Gemma3ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", nothing, nullptr, nullptr, "gemma3_text",
+     gemma3_towers},
+    {"llava", "LlavaForConditionalGeneration", Coverage::parameters, "multimodal_projector_bias=true", "", nothing, nullptr, nullptr,
+     "llama", llava_towers},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen2_5_vl_text",
+     qwen2_5_vl_towers},
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_text",
+     qwen3_vl_towers},
+    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_moe_text",
+     qwen3_vl_towers},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_5_text", qwen3_5_towers},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_5_moe_text",
+     qwen3_5_towers},
+    {"gemma4", "Gemma4ForConditionalGeneration", Coverage::parameters, "tie_word_embeddings=true", "", nothing, nullptr, nullptr,
+     "gemma4_text", gemma4_vision},
+    {"gemma4_text", "Gemma4ForCausalLM", Coverage::parameters,
+     "vocab_size=262144 hidden_size=2304 intermediate_size=9216 num_hidden_layers=30 num_attention_heads=8 num_key_value_heads=4 "
+     "head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true vocab_size_per_layer_input=262144 "
+     "hidden_size_per_layer_input=256 global_head_dim=512",
+     "hidden_act=hidden_activation moe_intermediate_size=expert_intermediate_size", gemma4_config, gemma4},
+    {"llama4", "Llama4ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "llama4_text", llama4_towers},
+    {"llama4_text", "Llama4ForCausalLM", Coverage::parameters,
+     "vocab_size=202048 hidden_size=5120 intermediate_size=8192 intermediate_size_mlp=16384 num_hidden_layers=48 num_attention_heads=40 "
+     "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=1 num_local_experts=16 interleave_moe_layer_step=1",
+     "", llama4_config, llama4},
+    {"mllama", "MllamaForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "mllama_text_model",
+     mllama_towers},
+    {"mllama_text_model", "MllamaForCausalLM", Coverage::parameters,
+     "vocab_size=128256 hidden_size=4096 hidden_act=silu num_hidden_layers=40 num_attention_heads=32 num_key_value_heads=8 "
+     "intermediate_size=14336",
+     "", nothing, mllama},
+};
+
+}  // namespace
+
+std::span<const Family> multimodal_families() { return kFamilies; }
+
+}  // namespace llmem

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+
+#include "model/masks.h"
+#include "model/older.h"
+#include "spec/spec.h"
+
+namespace llmem {
+
+// What the forward of a model is run with, as the recipe says.
+struct ForwardOptions {
+  Attention attention = Attention::sdpa;
+  Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
+  Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer, or
+  std::int64_t checkpoint_every = 1;                  // of each so many-th, from the first on
+  bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
+  Loss loss = Loss::standard;
+  std::int64_t loss_chunk = 1024;
+  PaddingMask padding;
+  Tensor position_ids;        // [1, S]; none: the model makes them
+  Tensor num_items;           // what the loss's sum is divided by; none: the mean
+  bool counts_items = false;  // the sum is divided by a number that the host has
+  Transformers transformers = Transformers::v5;
+  std::shared_ptr<KeyValueCache> cache;  // none: no layer keeps keys and values
+};
+
+}  // namespace llmem
