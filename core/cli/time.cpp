@@ -39,6 +39,7 @@ RankLayout layout_of(const Json& json, const Spec& spec, const Architecture& arc
   layout.context = integer(json, "context", 1);
   layout.data = integer(json, "data", 1);
   layout.sharding = static_cast<Sharding>(integer(json, "sharding", 0));
+  layout.shards = integer(json, "shards", layout.data);
   layout.gradient_bytes = integer(json, "gradient_bytes", 2);
   layout.masters = truth(json, "masters");
   layout.microbatches = integer(json, "microbatches", 1);

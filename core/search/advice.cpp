@@ -140,7 +140,7 @@ class Adviser {
     list.now = summary_of(json_, presets_);
     if (!list.now.problems.empty() || list.now.status == Status::unknown) return list;
     const Spec spec = read_parsed_spec(json_, presets_).value;
-    list.advice = list.now.fits() ? given_back(spec, list.now) : made_to_fit(spec, list.now);
+    list.advice = list.now.status == Status::fits ? given_back(spec, list.now) : made_to_fit(spec, list.now);
     if (list.advice.size() > kMostAdvice) list.advice.resize(kMostAdvice);
     return list;
   }
@@ -148,6 +148,11 @@ class Adviser {
  private:
   Advice tried(const Change& change) const {
     return {change.label, change.change, change.changes_result, summary_of(changed(json_, change.change), presets_)};
+  }
+
+  // What fits badly is to fit well, what does not fit to fit at all.
+  static bool is_cure(const Advice& advice, const Summary& now) {
+    return now.fits() ? advice.after.fits() && advice.after.status == Status::fits : advice.after.fits();
   }
 
   static void sort(std::vector<Advice>& advice) {
@@ -166,7 +171,7 @@ class Adviser {
       if (of_micro_batch && micro_batch_fits) continue;
       Advice advice = tried(change);
       if (!advice.after.problems.empty()) continue;
-      if (advice.after.fits()) {
+      if (is_cure(advice, now)) {
         micro_batch_fits |= of_micro_batch;
         fitting.push_back(std::move(advice));
       } else if (advice.after.needed < now.needed) {
@@ -174,20 +179,20 @@ class Adviser {
       }
     }
     if (fitting.empty() || std::all_of(fitting.begin(), fitting.end(), [](const Advice& a) { return a.changes_result; }))
-      combine(std::move(helping), fitting);
+      combine(std::move(helping), now, fitting);
     sort(fitting);
     return fitting;
   }
 
   // Pairs of what helps most; where no pair is enough, all of it that goes together.
-  void combine(std::vector<Advice> helping, std::vector<Advice>& fitting) const {
+  void combine(std::vector<Advice> helping, const Summary& now, std::vector<Advice>& fitting) const {
     std::stable_sort(helping.begin(), helping.end(), [](const Advice& a, const Advice& b) {
       if (a.changes_result != b.changes_result) return b.changes_result;
       return a.after.needed < b.after.needed;
     });
     const std::size_t before = fitting.size(), most = std::min(helping.size(), kCombined + 2);
     for (std::size_t i = 0; i < most; ++i)
-      for (std::size_t j = i + 1; j < most; ++j) add_if_fits({&helping[i], &helping[j]}, fitting);
+      for (std::size_t j = i + 1; j < most; ++j) add_if_fits({&helping[i], &helping[j]}, now, fitting);
     if (fitting.size() > before) return;
     std::vector<const Advice*> together;
     for (const Advice& each : helping) {
@@ -195,11 +200,11 @@ class Adviser {
           std::any_of(together.begin(), together.end(), [&](const Advice* other) { return touch_the_same(other->change, each.change); });
       if (clashes) continue;
       together.push_back(&each);
-      if (together.size() > 2 && add_if_fits(together, fitting)) return;
+      if (together.size() > 2 && add_if_fits(together, now, fitting)) return;
     }
   }
 
-  bool add_if_fits(const std::vector<const Advice*>& parts, std::vector<Advice>& fitting) const {
+  bool add_if_fits(const std::vector<const Advice*>& parts, const Summary& now, std::vector<Advice>& fitting) const {
     Change change{"", Json::object(), false};
     for (const Advice* part : parts) {
       if (touch_the_same(change.change, part->change)) return false;
@@ -208,7 +213,7 @@ class Adviser {
       change.changes_result |= part->changes_result;
     }
     Advice advice = tried(change);
-    if (!advice.after.fits()) return false;
+    if (!is_cure(advice, now)) return false;
     fitting.push_back(std::move(advice));
     return true;
   }

@@ -42,19 +42,24 @@ struct DataTraffic {
 
 DataTraffic data_traffic(const Spec& spec, const RankLayout& layout, const Links& links) {
   if (layout.data == 1) return {};
-  const Placement placement = strided(layout.data, layout.tensor * layout.context, spec.cluster);
+  const std::int64_t stride = layout.tensor * layout.context, shards = std::max<std::int64_t>(layout.shards, 1);
+  const Placement every = strided(layout.data, stride, spec.cluster), sharers = strided(shards, stride, spec.cluster);
+  const Placement copies = strided(layout.data / shards, stride * shards, spec.cluster);
   const std::int64_t all = layout.parameters / layout.tensor, trained = layout.trainable / layout.tensor;
   // A unit a layer: each collective starts anew.
-  const auto units = static_cast<double>(std::max<std::int64_t>(layout.layers, 1));
-  const auto over_units = [&](Collective collective, std::int64_t bytes) {
-    return units * seconds_of(collective, static_cast<std::int64_t>(static_cast<double>(bytes) / units), placement, links);
+  const std::int64_t units = std::max<std::int64_t>(layout.layers, 1);
+  const auto over_units = [&](Collective collective, std::int64_t bytes, const Placement& placement) {
+    return placement.ranks == 1 ? 0 : static_cast<double>(units) * seconds_of(collective, bytes / units, placement, links);
   };
-  const double reduce = over_units(Collective::reduce_scatter, layout.gradient_bytes * trained);
+  const std::int64_t gradients = layout.gradient_bytes * trained;
+  const double reduce =
+      over_units(Collective::reduce_scatter, gradients, sharers) + over_units(Collective::all_reduce, gradients / shards, copies);
   switch (layout.sharding) {
-    case Sharding::none: return {0, over_units(Collective::all_reduce, layout.gradient_bytes * trained)};
-    case Sharding::optimizer:
-    case Sharding::gradients: return {0, reduce + over_units(Collective::all_gather, 2 * trained)};
-    case Sharding::weights: return {2 * over_units(Collective::all_gather, 2 * all) + reduce, 0};
+    case Sharding::none: return {0, over_units(Collective::all_reduce, gradients, every)};
+    case Sharding::optimizer: return {0, reduce + over_units(Collective::all_gather, 2 * trained, sharers)};
+    // DeepSpeed reduces the gradients of every micro-batch.
+    case Sharding::gradients: return {reduce, over_units(Collective::all_gather, 2 * trained, sharers)};
+    case Sharding::weights: return {2 * over_units(Collective::all_gather, 2 * all, sharers) + reduce, 0};
   }
   return {};
 }
@@ -80,9 +85,13 @@ StepTime laid_out(const Spec& spec, const Trace& trace, const Machine& machine, 
   const double blocking = tensor_seconds(spec, layout, machine.links) + pipeline_seconds(spec, layout, machine.links);
   const double hidden = std::max(0.0, context_seconds(spec, layout, machine.links) - 0.5 * one);
   // Gathers and reductions run beside the computation of other units.
-  const double exposed = std::max(0.0, data.each - one);
+  const auto beside = [](double communication, double computation) {
+    const double rest = std::max(0.0, communication - computation);
+    return rest + kInterference * (communication - rest);
+  };
+  const double exposed = beside(data.each, one);
   const double busy = one + blocking + hidden + exposed;
-  const double once = std::max(0.0, data.once - 2.0 / 3 * one);
+  const double once = beside(data.once, 2.0 / 3 * one);
   time.bubble = busy * static_cast<double>(layout.pipeline - 1) / static_cast<double>(layout.virtual_stages);
   time.communication = m * (blocking + hidden + exposed) + once;
   time.seconds = m * busy + time.bubble + once + after;

@@ -16,6 +16,7 @@ struct RankLayout {
   std::int64_t context = 1;
   std::int64_t data = 1;
   Sharding sharding = Sharding::none;
+  std::int64_t shards = 1;          // ranks that share one copy of what is sharded; data / shards copies
   std::int64_t gradient_bytes = 2;  // of an element while it is reduced
   std::int64_t microbatches = 1;    // an optimizer step: the played ones stand for all
   std::int64_t parameters = 0;      // of the played model; of them trainable:

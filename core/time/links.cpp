@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
+
 namespace llmem {
 namespace {
 
@@ -12,12 +14,22 @@ constexpr double kNvlink = 0.80, kNetwork = 0.78;
 constexpr double kPcieFew = 0.69, kPcieMany = 0.42;
 // Pinned copies between host and GPU: 55.4 of 63 GB/s (Azure guide, PCIe 5 x16).
 constexpr double kHostCopy = 0.88;
-// What a collective takes however small: 1 MiB all-reduce on 8 H200 46 us, on 8 A100 102 us; on 4 x 8 B200 376 us (stas00/ml-engineering),
-// of which a half is each of its two passes.
-constexpr double kStart = 20e-6, kStartNetwork = 180e-6;
+// What a ring takes however small the message, a step (there are as many as ranks but one, in each pass): 1 MiB all-reduce on 8 H200 46 us, on 8
+// A100 102 us; on 4 x 8 B200 376 us (stas00/ml-engineering).
+constexpr double kStep = 3e-6, kStepNetwork = 6e-6;
+// All-reduce over many ranks goes along trees: a depth of log2(nodes), up and down.
+constexpr double kTreeStep = 40e-6;
 constexpr double kPoint = 15e-6;
 
-double passes_of(Collective collective) { return collective == Collective::all_reduce ? 2 : 1; }
+double start_of(Collective collective, const Placement& placement) {
+  const auto steps = static_cast<double>(placement.ranks - 1);
+  if (!placement.crosses_nodes()) return kStep * steps;
+  double start = kStepNetwork * steps;
+  if (collective != Collective::all_reduce) return start;
+  double tree = kTreeStep;
+  for (std::int64_t nodes = divide_up(placement.ranks, placement.in_node); nodes > 1; nodes = divide_up(nodes, 2)) tree += kTreeStep;
+  return std::min(start, tree);
+}
 
 }  // namespace
 
@@ -31,10 +43,9 @@ double seconds_of(Collective collective, std::int64_t bytes, const Placement& pl
     return kPoint + size / rate;
   }
   // A ring passes (n - 1) / n of the tensor over every link; the rings of a node share its network adapters.
-  const double passes = passes_of(collective), share = (ranks - 1) / ranks;
-  if (!placement.crosses_nodes()) return passes * (kStart + share * size / local);
-  const double rate = std::min(placement.in_node > 1 ? local : 1e30, kNetwork * links.network * near);
-  return passes * (kStartNetwork + share * size / rate);
+  const double passes = collective == Collective::all_reduce ? 2 : 1, share = (ranks - 1) / ranks;
+  const double rate = placement.crosses_nodes() ? std::min(placement.in_node > 1 ? local : 1e30, kNetwork * links.network * near) : local;
+  return passes * (start_of(collective, placement) + share * size / rate);
 }
 
 }  // namespace llmem

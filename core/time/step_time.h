@@ -19,6 +19,10 @@ struct Kernels {
   double tensor = 1, attention = 1, update = 1;
 };
 
+// What is computed beside collectives takes longer, by this part of their time: they occupy multiprocessors and memory. Fitted (see
+// tests/accuracy/README.md).
+inline constexpr double kInterference = 0.5;
+
 // How far off the time of a step may be, either way: see tests/accuracy/README.md for how it was checked.
 inline constexpr double kTimeUncertainty = 0.25;
 
@@ -29,6 +33,7 @@ struct StepTime {
   // stages of the pipeline, for the host to launch.
   double compute = 0, memory = 0, communication = 0, bubble = 0, launch = 0;
   double first_micro_batch = 0;    // of `seconds`: the first of several micro-batches; 0: there is one
+  double hidden = 0;               // of communication_total: beside computation
   double after_backward = 0;       // of `seconds`: clipping and the optimizer
   double communication_total = 0;  // of all collectives, hidden behind computation or not
   double tokens_per_second = 0;    // a GPU

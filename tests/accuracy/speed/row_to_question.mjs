@@ -9,17 +9,27 @@ const count = (value) => (Number.isFinite(Number(value)) && Number(value) >= 1 ?
 class Unmappable extends Error {}
 const refuse = (why) => { throw new Unmappable(why); };
 
-// The shape that a row gives, as the family of its MLP: with a gate Llama, without GPT-NeoX.
+// Models that are named in rows and are no presets.
+const described = [
+  // GPT-3 (arXiv 2005.14165), table 2.1, with Megatron's vocabulary
+  [/gpt-?3.*175b/, { layers: 96, hidden: 12288, heads: 96, ffn_mult: 4, vocab: 51200 }],
+  [/gpt-?3.*20b/, { layers: 44, hidden: 6144, heads: 48, ffn_mult: 4, vocab: 51200 }],
+  // Nemotron-4 15B (arXiv 2402.16819), table 1; 340B (arXiv 2406.11704), table 1: two matrices, squared ReLU
+  [/nemotron-?4.*15b/, { layers: 32, hidden: 6144, heads: 48, kv_heads: 8, ffn_mult: 4, vocab: 256000 }],
+  [/nemotron.*340b/, { layers: 96, hidden: 18432, heads: 96, kv_heads: 8, ffn_mult: 4, vocab: 256000 }],
+];
+
+// The shape that a row gives, as the family of its MLP: with a gate Llama, without Starcoder 2.
 function configOf(arch) {
   const ffn = arch.ffn ?? (arch.ffn_mult ? arch.ffn_mult * arch.hidden : null);
   if (!arch.layers || !arch.hidden || !arch.heads || !arch.vocab || !ffn) return null;
   const plain = arch.ffn_mult !== undefined || /gelu|2-matrix|relu/.test(said(arch.mlp ?? arch.act));
   const config = {
-    model_type: plain ? 'gpt_neox' : 'llama', architectures: [plain ? 'GPTNeoXForCausalLM' : 'LlamaForCausalLM'],
+    model_type: plain ? 'starcoder2' : 'llama', architectures: [plain ? 'Starcoder2ForCausalLM' : 'LlamaForCausalLM'],
     hidden_size: arch.hidden, intermediate_size: ffn, num_hidden_layers: arch.layers, num_attention_heads: arch.heads,
-    vocab_size: arch.vocab, max_position_embeddings: 1 << 20, hidden_act: plain ? 'gelu' : 'silu', tie_word_embeddings: Boolean(arch.tied),
+    vocab_size: arch.vocab, max_position_embeddings: 1 << 20, hidden_act: plain ? 'gelu_pytorch_tanh' : 'silu', tie_word_embeddings: Boolean(arch.tied), num_key_value_heads: arch.kv_heads ?? arch.heads,
   };
-  if (!plain) config.num_key_value_heads = arch.kv_heads ?? arch.heads;
+  if (plain) Object.assign(config, { sliding_window: null, residual_dropout: 0, embedding_dropout: 0, attention_dropout: 0 });
   return config;
 }
 
@@ -27,13 +37,14 @@ function modelOf(row, presets, notes) {
   const arch = row.arch ?? {};
   if (arch.experts || arch.n_experts || arch.moe || /moe|mixtral|deepseek|\ba\d+b\b/.test(said(row.model))) refuse('a mixture of experts');
   if (/mamba|t5|hybrid|nemotron[-_ ]?h|vl\b/.test(said(row.model))) refuse('no decoder of attention and MLP');
-  const own = configOf(arch);
+  const named = row.model.replace(/ \(.*\)$/, '').replace(/_/g, '-');
+  const own = configOf(arch) ?? configOf(look(described, said(named)) ?? {});
   if (own) return own;
-  const found = findModel(row.model.replace(/ \(.*\)$/, ''), count(row.n_params), presets);
+  const found = findModel(named, count(row.n_params), presets);
   if (found.refuse) refuse(found.refuse);
   if (found.assumed) notes.push(found.assumed);
   const config = { ...found.config };
-  delete config.sliding_window;  // what is masked is computed all the same
+  if ('sliding_window' in config || config.model_type === 'mistral') config.sliding_window = null;  // what is masked is computed all the same
   return config;
 }
 
@@ -46,8 +57,8 @@ function layoutOf(row, notes) {
   const data = Math.max(1, Math.floor(gpus / (tensor * pipeline * context)));
   const words = said(row.strategy);
   const sharding = /fsdp|zero-?3|z3|jax/.test(words) ? 3 : /zero-?2|shard_grad_op/.test(words) ? 2 : /zero-?1|dist-opt|distributed/.test(words) ? 1 : 0;
-  const virtual = Math.max(1, count(p.vpp) ?? 1);
-  return { tensor, pipeline, context, data, sharding: /shard_grad_op/.test(words) ? 2 : sharding, virtual };
+  const virtual = Math.max(1, count(p.vpp) ?? (/interleaved/.test(said(p.schedule)) ? 2 : 1));
+  return { tensor, pipeline, context, data, sharding: /shard_grad_op/.test(words) ? 2 : sharding, virtual, shards: Math.min(data, count(p.zero_group) ?? count(p.dp_shard) ?? data) };
 }
 
 function trainingOf(row, notes) {
@@ -64,6 +75,7 @@ function trainingOf(row, notes) {
     if (method.dora) training.adapter.dora = true;
     if (method.base) training.base_quantization = method.base.type === 'gptq' ? { bits: 4, type: 'nf4' } : { ...method.base };
     if (training.base_quantization?.bits === 4) training.base_quantization.compute_dtype = 'bfloat16';
+    if (training.base_quantization) training.autocast = 'bfloat16';
   }
   const micro = count(row.micro_batch);
   if (!micro) notes.push('micro-batch: not given, 1');
@@ -90,8 +102,8 @@ function kernelsOf(row) {
   const software = `${said(row.software)} ${said(row.source)}`, attention = said(row.attention);
   const engine = /megatron|nemo|transformer engine|\bte\b|\bmcore\b|jax|dgxc/.test(software);
   return {
-    fused: engine || Boolean(row.compile) || /compile|apex|fused kernels|nanotron|torchtitan/.test(software),
-    flash3: /\bte\b|cudnn|flash.?attention.?[34]|\bfa[34]\b|fused/.test(attention) || engine,
+    fused: engine || Boolean(row.compile) || /compile|apex|fused kernels|nanotron/.test(software),
+    flash3: /\bte\b|^cudnn|flash.?attention.?[34]|\bfa[34]\b|fused/.test(attention) || engine,
     float8: Boolean(row.low_precision_matmul),
   };
 }
@@ -120,12 +132,17 @@ export function questionOf(row, presets) {
   const notes = [];
   try {
     if (!(row.tokens_per_s_per_gpu > 0)) refuse('no tokens per second');
+    if (/fp4/.test(said(row.precision))) refuse('4-bit products');
     const config = modelOf(row, presets, notes), training = trainingOf(row, notes), layout = layoutOf(row, notes);
     const key = layerKey(config), layers = config[key];
     if (layout.pipeline > 1) config[key] = Math.max(1, Math.ceil(layers / layout.pipeline));
     if (layout.context > 1) training.sequence = Math.ceil(training.sequence / layout.context);
     const rows = count(row.global_batch) ? row.global_batch / (training.micro_batch * layout.data) : count(row.grad_accum);
     layout.microbatches = Math.max(1, Math.round(rows ?? 1));
+    if (layout.pipeline > 1 && layout.microbatches === 1 && training.micro_batch > 1) {  // a pipeline cuts a rank's rows into microbatches
+      layout.microbatches = training.micro_batch;
+      training.micro_batch = 1;
+    }
     layout.masters = training.method === 'full' && hasMasters(row);
     layout.gradient_bytes = /fp32 (grad )?reduce|main grads|fp32 grad/.test(said(row.precision)) ? 4 : 2;
     const kernels = kernelsOf(row);
