@@ -19,7 +19,11 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 
 // A mask takes a kernel that knows nothing of fewer key heads (use_gqa_in_sdpa).
 AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout,
-                               bool repeats_keys) {
+                               bool repeats_keys, const Ring& ring) {
+  if (ring.ranks > 1) {
+    const Tensor output = ring_attention(given_query, key, value, ring);
+    return {contiguous(transpose(output, 1, 2)), {}};
+  }
   const std::int64_t groups = mask || repeats_keys ? given_query.size(1) / key.size(1) : 1;
   Tensor query = given_query, keys = repeat_kv(key, groups), values = repeat_kv(value, groups);
   if (repeats_keys) {
@@ -187,7 +191,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {
     switch (context.attention) {
-      case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys);
+      case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys, context.ring);
       case Attention::flash_attention_2: return flash_attention(query, key, value, context);
       case Attention::eager: break;
     }

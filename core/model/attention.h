@@ -5,6 +5,7 @@
 #include "model/older.h"
 #include "model/rotary.h"
 #include "spec/spec.h"
+#include "tensor/ring_attention.h"
 
 namespace llmem {
 
@@ -15,6 +16,7 @@ struct LayerContext {
   Tensor alibi;
   Tensor position_ids;  // only held: every layer gets them, none reads them again
   Attention attention = Attention::sdpa;
+  Ring ring;                     // context parallelism
   Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
   bool repeats_keys = false;     // SDPA is given as many key heads as query heads, and copies without gaps
   std::shared_ptr<KeyValueCache> cache;
@@ -26,7 +28,7 @@ struct AttentionResult {
 };
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
 AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout = 0,
-                               bool repeats_keys = false);
+                               bool repeats_keys = false, const Ring& ring = {});
 AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);

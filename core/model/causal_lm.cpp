@@ -9,6 +9,7 @@
 #include "model/losses.h"
 #include "tensor/autograd.h"
 #include "tensor/collectives.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -217,7 +218,7 @@ Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& c
     return body_ ? body_->layer(index, states, context, kept ? *kept : dropped)
                  : layers_[static_cast<std::size_t>(index)].forward(states, context);
   };
-  if (!hooks.before) return forward(input);
+  if (!hooks.before) return call_module(input.device(), input, itself, {}, forward);
   const Tensor entered = hooks.before(index, input);
   return hooks.after(index, forward(entered));
 }
@@ -226,7 +227,8 @@ Tensor CausalLm::embedded(const Tensor& ids, bool require_grad) const {
   const auto of_module = [&] {
     const ModuleScope scope(ids.device(), architecture_->names.embedding);
     if (split_.ranks > 1) return split_embedding(embed_tokens_, ids, architecture_->vocab_size, split_.ranks, split_.sequence);
-    const Tensor embeds = embedding(embed_tokens_, ids);
+    const Tensor embeds =
+        call_module(ids.device(), ids, itself, {&embed_tokens_}, [this](const Tensor& words) { return embedding(embed_tokens_, words); });
     if (!embed_scale_) return embeds;
     return mul(embeds, to(embed_scale_, embed_tokens_.dtype()));  // Gemma2TextScaledWordEmbedding
   };
@@ -250,6 +252,7 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   };
   context.position_ids = options.position_ids ? options.position_ids : positions();
   context.attention = options.attention;
+  context.ring = options.ring;
   context.half = options.half;
   context.repeats_keys = options.transformers < Transformers::v4_56;
   context.cache = options.cache;
@@ -296,6 +299,12 @@ Tensor CausalLm::hidden_states(const Tensor& ids, const ForwardOptions& options,
   const Architecture& a = *architecture_;
   Device& device = ids.device();
   const ModuleScope scope(device, a.names.model);
+  return call_module(device, {}, itself, {}, [&](const Tensor&) { return decoded(ids, options, hooks); });
+}
+
+Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const {
+  const Architecture& a = *architecture_;
+  Device& device = ids.device();
   if (body_) {
     LayerContext context;
     context.attention = options.attention;
@@ -320,7 +329,8 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   Tensor hidden = input;
   if (stage.embeds) { hidden = embedded(input, false); }
   LayerContext context;
-  context.position_ids = unsqueeze(device.empty({input.size(1)}, Dtype::int64), 0);
+  const bool cut = split_.sequence && !stage.embeds;  // hidden states of a part of the sequence
+  context.position_ids = unsqueeze(device.empty({input.size(1) * (cut ? split_.ranks : 1)}, Dtype::int64), 0);
   context.attention = options.attention;
   context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype(), architecture_->rotary);
   for (int i = stage.first_layer; i < stage.end_layer; ++i) {
@@ -335,11 +345,17 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   };
   const Tensor last = normed();
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
-  return lm_head_.forward(last);
+  const Tensor local = lm_head_.forward(lm_head_.gathered(last));
+  return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
 }
 
 Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
                       Tensor* kept_logits) const {
+  return call_module(ids.device(), {}, itself, {}, [&](const Tensor&) { return loss_of(ids, labels, options, hooks, kept_logits); });
+}
+
+Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
+                         Tensor* kept_logits) const {
   Device& device = ids.device();
   if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
@@ -359,8 +375,12 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
     case Loss::standard: {
       logits = output_logits();
       if (kept_logits) *kept_logits = logits;
-      loss = copies_shifted ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)
-                            : causal_lm_loss(logits, labels, options.num_items, split_.loss);
+      if (options.shifted_labels) {
+        loss = next_word_loss(logits, labels);
+      } else {
+        loss = copies_shifted ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)
+                              : causal_lm_loss(logits, labels, options.num_items, split_.loss);
+      }
       break;
     }
     case Loss::liger_cross_entropy: {

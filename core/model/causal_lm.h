@@ -102,6 +102,9 @@ class CausalLm {
 
  private:
   Tensor hidden_states(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
+  // What the two calls do between their hooks.
+  Tensor decoded(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
+  Tensor loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks, Tensor* kept_logits) const;
   Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const;
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -12,11 +13,21 @@ Tensor DecoderLayer::normed(char role, const Norm& norm, const Tensor& states) c
   return norm.forward(states);
 }
 
+// Attention is called by keywords, so that hooks do not see its input.
 AttentionResult DecoderLayer::attend(const Tensor& states, const LayerContext& context) const {
-  return latent.present() ? latent.forward(states, context) : attention.forward(states, context);
+  AttentionResult result;
+  result.output = call_module(states.device(), {}, attention_block, {}, [&](const Tensor&) {
+    AttentionResult made = latent.present() ? latent.forward(states, context) : attention.forward(states, context);
+    result.weights = std::move(made.weights);
+    return std::move(made.output);
+  });
+  return result;
 }
 
-Tensor DecoderLayer::feed_forward(const Tensor& states) const { return mixture.present() ? mixture.forward(states) : mlp.forward(states); }
+Tensor DecoderLayer::feed_forward(const Tensor& states) const {
+  return call_module(states.device(), states, mlp_block, {},
+                     [this](const Tensor& input) { return mixture.present() ? mixture.forward(input) : mlp.forward(input); });
+}
 
 Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext& context) const {
   const Architecture& a = *architecture;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tensor/collectives.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -18,18 +19,21 @@ Tensor Linear::forward(const Tensor& input) const {
     case LinearSplit::rows_to_sequence: return reduce_scatter_sequence(linear(input, weight, bias), ranks);
     default: break;
   }
-  const auto base = [&] {
-    if (parts->quantized) return quantized_linear(input, *parts->quantized, bias);
+  Device& device = input.device();
+  const auto base = [this](const Tensor& x) {
+    if (parts->quantized) return quantized_linear(x, *parts->quantized, bias);
     switch (kind) {
-      case conv1d: return conv1d_of_gpt2(input, weight, bias);
-      case falcon: return falcon_linear(input, weight, bias);
+      case conv1d: return conv1d_of_gpt2(x, weight, bias);
+      case falcon: return falcon_linear(x, weight, bias);
       case plain: break;
     }
-    return linear(input, weight, bias);
+    return linear(x, weight, bias);
   };
-  Tensor result = base();
-  if (!parts->adapter || !parts->adapter->enabled) return result;
-  return with_adapter(*this, input, std::move(result));
+  if (!parts->adapter) return call_module(device, input, itself, {&weight, &bias}, base);
+  return call_module(device, input, itself, {}, [&](const Tensor& x) {
+    Tensor result = call_module(device, x, base_layer, {&weight, &bias}, base);
+    return parts->adapter->enabled ? with_adapter(*this, x, std::move(result)) : result;
+  });
 }
 
 }  // namespace llmem

@@ -2,6 +2,7 @@
 
 #include "model/linear.h"
 #include "tensor/autograd.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 // PEFT's LoRA layers: peft/tuners/lora/layer.py (Linear), bnb.py (Linear4bit, Linear8bitLt), dora.py.
@@ -17,13 +18,14 @@ Tensor low_rank(const LoraAdapter& adapter, const Tensor& x) {
 
 // lora_B(lora_A(dropout(x))) * scaling
 Tensor scaled_delta(const LoraAdapter& adapter, const Tensor& x) {
+  Device& device = x.device();
   const auto inner = [&] {
-    const Tensor dropped = dropout(x, adapter.dropout);
-    return linear(dropped, adapter.a, {});
+    const Tensor dropped = call_module(device, x, lora_dropout, {}, [&](const Tensor& input) { return dropout(input, adapter.dropout); });
+    return call_module(device, dropped, lora_a, {&adapter.a}, [&](const Tensor& input) { return linear(input, adapter.a, {}); });
   };
   const auto outer = [&] {
     const Tensor down = inner();
-    return linear(down, adapter.b, {});
+    return call_module(device, down, lora_b, {&adapter.b}, [&](const Tensor& input) { return linear(input, adapter.b, {}); });
   };
   const Tensor delta = outer();
   return mul_scalar(delta);
@@ -100,6 +102,9 @@ Tensor with_adapter(const Linear& layer, const Tensor& input, Tensor result) {
   // A quantised layer leaves casts to autocast where that is on.
   const bool converts = !quantized || !input.device().autocast;
   const Dtype expected = result.dtype();
+  // x = self._cast_input_dtype(x, lora_A.weight.dtype)
+  Device& device = input.device();
+  if (device.module_hooks && !device.stopped) device.module_hooks->look(std::uint64_t{device.module()} * parts + itself, adapter.a);
   const Tensor x = converts ? to(input, adapter.a.dtype()) : input;
   if (adapter.magnitude) {
     result = with_dora(layer, x, result);

@@ -52,6 +52,12 @@ Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const
   return counts_items ? mul_scalar(loss) : loss;
 }
 
+Tensor next_word_loss(Tensor logits, const Tensor& labels) {
+  logits = to(logits, Dtype::float32);
+  const Tensor flat = as_rows(logits);
+  return cross_entropy(flat, view(contiguous(labels), {labels.size(0) * labels.size(1)}));
+}
+
 Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, const Tensor& num_items) {
   Device& device = all_logits.device();
   const std::int64_t length = all_logits.size(1) - 1;

@@ -12,6 +12,9 @@ Tensor causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {}
 Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_items, bool of_liger);
 // Liger's head of that time copies the hidden states of all tokens but the last.
 Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool counts_items);
+
+// Of labels that are each position's next word already (shift_labels).
+Tensor next_word_loss(Tensor logits, const Tensor& labels);
 // transformers trainer_pt_utils.LabelSmoother
 Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
 // The same with Liger's cross entropy.

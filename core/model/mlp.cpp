@@ -1,6 +1,7 @@
 #include "model/mlp.h"
 
 #include "model/activation.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -14,6 +15,9 @@ Tensor Mlp::forward(const Tensor& input) const {
     const ModuleScope inner(device, name_of(a.names.mlp, role));
     return projection.forward(from);
   };
+  const auto activated = [&](const Tensor& from) {
+    return call_module(device, from, activation_function, {}, [&](const Tensor& states) { return activate(a.activation, states); });
+  };
   Tensor product;
   if (gate_up.weight) {
     Tensor up_states = named('f', gate_up, x);
@@ -24,8 +28,8 @@ Tensor Mlp::forward(const Tensor& input) const {
       up_states = second;
     }
     const auto product_of = [&] {
-      const Tensor activated = activate(a.activation, gate_states);
-      return mul(up_states, activated);
+      const Tensor opened = activated(gate_states);
+      return mul(up_states, opened);
     };
     up_states = product_of();
     return named('d', down, up_states);
@@ -34,12 +38,12 @@ Tensor Mlp::forward(const Tensor& input) const {
     const Tensor gate_states = named('g', gate, x);
     product = liger_swiglu(gate_states, named('u', up, x));
   } else if (gate.weight) {
-    const Tensor activated = activate(a.activation, named('g', gate, x));
+    const Tensor opened = activated(named('g', gate, x));
     const Tensor up_states = named('u', up, x);
-    product = mul(activated, up_states);
+    product = mul(opened, up_states);
   } else {
     product = named('u', up, x);
-    product = activate(a.activation, product);
+    product = activated(product);
   }
   product = named('d', down, product);
   return a.dropout_in_blocks ? dropout(product, a.dropout) : product;

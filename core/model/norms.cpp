@@ -1,6 +1,7 @@
 #include "model/norms.h"
 
 #include "tensor/device.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -77,21 +78,30 @@ Tensor layer_one_plus(const Tensor& input, const Tensor& weight, const Tensor& b
 
 }  // namespace
 
-Tensor Norm::forward(const Tensor& hidden_states) const {
-  if (liger && kind == NormKind::rms) return liger_rms_norm(hidden_states, weight);
-  switch (kind) {
-    case NormKind::rms: return RmsNorm{weight, on_dtensors}.forward(hidden_states);
-    case NormKind::rms_float: return rms_float(hidden_states, weight);
-    case NormKind::rms_one_plus: return rms_one_plus(hidden_states, weight);
-    case NormKind::layer: return layer_norm(hidden_states, weight, bias);
+namespace {
+
+Tensor normed(const Norm& norm, const Tensor& hidden_states) {
+  if (norm.liger && norm.kind == NormKind::rms) return liger_rms_norm(hidden_states, norm.weight);
+  switch (norm.kind) {
+    case NormKind::rms: return RmsNorm{norm.weight, norm.on_dtensors}.forward(hidden_states);
+    case NormKind::rms_float: return rms_float(hidden_states, norm.weight);
+    case NormKind::rms_one_plus: return rms_one_plus(hidden_states, norm.weight);
+    case NormKind::layer: return layer_norm(hidden_states, norm.weight, norm.bias);
     case NormKind::layer_bare: {  // OlmoLayerNorm
       const Dtype input_dtype = hidden_states.dtype();
       return to(layer_norm(to(hidden_states, Dtype::float32), {}, {}), input_dtype);
     }
-    case NormKind::layer_cohere: return layer_cohere(hidden_states, weight);
-    case NormKind::layer_one_plus: return layer_one_plus(hidden_states, weight, bias);
+    case NormKind::layer_cohere: return layer_cohere(hidden_states, norm.weight);
+    case NormKind::layer_one_plus: return layer_one_plus(hidden_states, norm.weight, norm.bias);
   }
   return {};
+}
+
+}  // namespace
+
+Tensor Norm::forward(const Tensor& input) const {
+  return call_module(input.device(), input, itself, {&weight, &bias},
+                     [this](const Tensor& hidden_states) { return normed(*this, hidden_states); });
 }
 
 }  // namespace llmem

@@ -5,6 +5,7 @@
 #include "model/masks.h"
 #include "model/older.h"
 #include "spec/spec.h"
+#include "tensor/ring_attention.h"
 
 namespace llmem {
 
@@ -23,6 +24,8 @@ struct ForwardOptions {
   bool counts_items = false;  // the sum is divided by a number that the host has
   Transformers transformers = Transformers::v5;
   std::shared_ptr<KeyValueCache> cache;  // none: no layer keeps keys and values
+  Ring ring;                             // context parallelism: ids and labels are this rank's part
+  bool shifted_labels = false;           // labels are each position's next word already
 };
 
 }  // namespace llmem

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -10,6 +11,8 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
   const ModuleScope scope(inverse_frequencies.device(), "rotary_emb");
   const std::int64_t sequence = position_ids.size(-1), half = inverse_frequencies.size(0);
   Device& device = position_ids.device();
+  // Nothing of it wants a gradient; hooks only see that it is called.
+  call_module(device, {}, itself, {}, [](const Tensor&) { return Tensor(); });
   Tensor frequencies;
   {
     const Tensor positions = unary_no_grad(position_ids, "float", Dtype::float32);

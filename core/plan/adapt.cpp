@@ -154,12 +154,20 @@ Tensor dora_magnitude(Device& device, const Linear& linear, const LoraAdapter& a
   return weight_of(device, "lora_magnitude_vector", {sizes[0]}, sum.dtype());
 }
 
-void add_adapter(Device& device, const Linear& linear, const AdapterOptions& options, Dtype weights) {
+void add_adapter(Device& device, const Linear& linear, const AdapterOptions& options, Dtype weights, Birth birth) {
   LoraAdapter& adapter = linear.parts->adapter.emplace();
   const Dtype dtype = first_dtype(linear, weights);
   adapter.dropout = options.dropout;
-  adapter.a = weight_of(device, "lora_A", {options.rank, linear.in()}, dtype);
-  adapter.b = weight_of(device, "lora_B", {linear.out(), options.rank}, dtype);
+  const Dims a{options.rank, linear.in()}, b{linear.out(), options.rank};
+  if (birth == Birth::on_gpu) {
+    adapter.a = weight_of(device, "lora_A", a, Dtype::float32);
+    adapter.b = weight_of(device, "lora_B", b, Dtype::float32);
+  }
+  // _move_adapter_to_device_of_base_layer
+  if (birth == Birth::on_cpu || dtype != Dtype::float32) {
+    adapter.a = weight_of(device, "lora_A", a, dtype);
+    adapter.b = weight_of(device, "lora_B", b, dtype);
+  }
   if (options.dora) adapter.magnitude = dora_magnitude(device, linear, adapter);
 }
 
@@ -222,17 +230,26 @@ Copies train_copies(Device& device, CausalLm& model, const std::vector<std::stri
   return {embedding, head};
 }
 
-}  // namespace
-
-std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights) {
+std::vector<const NamedLinear*> adapted_linears(const CausalLm& model, const AdapterOptions& options) {
   const bool on_experts = options.all_linear && peft_adapts_experts(model.architecture());
   std::vector<const NamedLinear*> adapted;
   for (const NamedLinear& each : model.linears()) {
     if (options.all_linear ? each.name == "lm_head" : !any_ends(each.name, options.targets)) continue;
     if (on_experts && names_a_part_of_experts(model.architecture(), each.name)) continue;
     adapted.push_back(&each);
+  }
+  return adapted;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights, Birth birth) {
+  const bool on_experts = options.all_linear && peft_adapts_experts(model.architecture());
+  const std::vector<const NamedLinear*> adapted = adapted_linears(model, options);
+  for (const NamedLinear* linear : adapted) {
+    const NamedLinear& each = *linear;
     const ModuleScope scope(device, each.name);
-    add_adapter(device, each.linear, options, weights);
+    add_adapter(device, each.linear, options, weights, birth);
   }
   std::vector<NamedAdapter> made;
   made.reserve(adapted.size());
@@ -297,6 +314,67 @@ void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters) {
     set_data(each.tensor, weight_of(device, "adapter", each.tensor.sizes(), Dtype::bfloat16));
     require_grad(each.tensor);
   }
+}
+
+std::vector<NamedTensor> declare_adapters(const CausalLm& model, const AdapterOptions& options, const MakeAdapter& make) {
+  const auto unit_of = [&](const Linear& linear) {
+    for (const NamedTensor& each : model.parameters())
+      if (each.tensor.get() == linear.weight.get()) return each.unit;
+    return -1;
+  };
+  std::vector<NamedTensor> declared;
+  for (const NamedLinear* each : adapted_linears(model, options)) {
+    const Linear& linear = each->linear;
+    LoraAdapter& adapter = linear.parts->adapter.emplace();
+    const Dtype dtype = Dtype::float32;  // over a base without memory PEFT changes nothing about them
+    const int unit = unit_of(linear);
+    adapter.dropout = options.dropout;
+    const auto add = [&](const char* name, const Dims& sizes, Tensor& to) {
+      const std::string path = each->name + "." + name + ".weight";
+      to = make({path, TensorRequest::parameter, sizes, dtype, unit});
+      declared.push_back({path, to, unit});
+    };
+    add("lora_A", {options.rank, linear.in()}, adapter.a);
+    add("lora_B", {linear.out(), options.rank}, adapter.b);
+    if (options.dora) add("lora_magnitude_vector", {linear.out()}, adapter.magnitude);
+  }
+  return declared;
+}
+
+namespace {
+
+// "model.layers.0.mlp.up_proj.lora_A.weight" -> "model.layers.0.mlp.up_proj"
+std::string_view adapted_module(std::string_view adapter) { return module_of(module_of(adapter)); }
+
+}  // namespace
+
+std::vector<NamedTensor> with_adapters(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& adapters) {
+  std::vector<NamedTensor> all;
+  auto next = adapters.begin();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    all.push_back(tensors[i]);
+    const std::string_view module = module_of(tensors[i].name);
+    if (i + 1 < tensors.size() && module_of(tensors[i + 1].name) == module) continue;
+    // Adapters come in the order of the modules, which is that of the tensors but where a family calls them in another.
+    if (next == adapters.end() || adapted_module(next->name) != module)
+      next = std::find_if(adapters.begin(), adapters.end(), [&](const NamedTensor& a) { return adapted_module(a.name) == module; });
+    for (; next != adapters.end() && adapted_module(next->name) == module; ++next) all.push_back(*next);
+  }
+  return all;
+}
+
+std::vector<Tensor> held_parameters(const CausalLm& model, const std::vector<NamedTensor>& adapters) {
+  std::vector<Tensor> held;
+  for (const NamedTensor& each : with_adapters(model.parameters(), adapters)) {
+    if (each.tensor->storage->allocated()) {
+      held.push_back(each.tensor);
+      continue;
+    }
+    for (const NamedLinear& linear : model.linears())
+      if (linear.linear.weight.get() == each.tensor.get() && linear.linear.parts->quantized)
+        held.push_back(linear.linear.parts->quantized->data);
+  }
+  return held;
 }
 
 }  // namespace llmem

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "model/causal_lm.h"
@@ -16,8 +17,11 @@ void load_quantized(Device& device, const CausalLm& model, const BaseQuantizatio
 // peft.prepare_model_for_kbit_training: what is left in half precision becomes fp32.
 void prepare_for_training(Device& device, const std::vector<NamedTensor>& parameters);
 
+// Adapters are born in fp32: on the CPU, or on the GPU where that is the default device.
+enum class Birth : std::uint8_t { on_cpu, on_gpu };
 // peft.get_peft_model: adapters, and copies of the modules to save. Returns what trains, in the order of model.parameters().
-std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights);
+std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights,
+                                      Birth birth = Birth::on_cpu);
 
 // How many parameters train.
 std::int64_t trained_count(const Training& training, const Architecture& architecture);
@@ -27,5 +31,16 @@ Problems check_copies(const AdapterOptions& options, const Architecture& archite
 
 // What SFTTrainer does to the adapters of a quantised base: all but DoRA's magnitude become bfloat16.
 void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters);
+
+// The same of a model on the meta device, which is given memory later: `make` gives each adapter its tensor, in the dtype that PEFT
+// leaves it in.
+using MakeAdapter = std::function<Tensor(const TensorRequest& request)>;
+std::vector<NamedTensor> declare_adapters(const CausalLm& model, const AdapterOptions& options, const MakeAdapter& make);
+
+// A model's tensors in some order of its modules, and each layer's adapters after the layer's own, as PEFT's module has them.
+std::vector<NamedTensor> with_adapters(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& adapters);
+
+// Every parameter as it is held, frozen or not: a quantised weight by its packed values.
+std::vector<Tensor> held_parameters(const CausalLm& model, const std::vector<NamedTensor>& adapters);
 
 }  // namespace llmem

@@ -2,6 +2,7 @@
 #include <deque>
 #include <limits>
 
+#include "plan/adapt.h"
 #include "plan/rank.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
@@ -22,37 +23,45 @@ Tensor flat(Device& device, const Bucket& tensors, Category category) {
 }
 
 // reducer.cpp, compute_bucket_assignment_by_size, for tensors in the given order: one open bucket a dtype, closed when it has reached
-// its limit (the last limit serves all further ones); what is left open follows in the order of first appearance.
-std::vector<Bucket> assign_buckets(const Bucket& tensors, const std::vector<Bytes>& limits) {
+// its limit (the last limit serves all further ones); what is left open follows in the order of first appearance. Where the order is
+// not that in which gradients became ready, buckets are sorted by their first tensor.
+enum class Order : std::uint8_t { of_parameters, of_gradients };
+std::vector<Bucket> assign_buckets(const Bucket& tensors, const std::vector<Bytes>& limits, Order order) {
   struct Open {
     Dtype dtype;
     Bucket tensors;
     Bytes bytes;
     std::size_t limit = 0;
+    std::size_t first = 0;
   };
-  std::vector<Open> open;
-  std::vector<Bucket> closed;
-  for (const Tensor& tensor : tensors) {
+  std::vector<Open> open, closed;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
     auto found = std::find_if(open.begin(), open.end(), [&](const Open& o) { return o.dtype == tensor.dtype(); });
-    if (found == open.end()) found = open.insert(open.end(), {tensor.dtype(), {}, {}, 0});
+    if (found == open.end()) found = open.insert(open.end(), {tensor.dtype(), {}, {}, 0, 0});
+    if (found->tensors.empty()) found->first = i;
     found->tensors.push_back(tensor);
     found->bytes += size_of(tensor.dtype()) * tensor.numel();
     if (found->bytes < limits[found->limit]) continue;
-    closed.push_back(std::move(found->tensors));
+    closed.push_back(*found);
     found->tensors.clear();
     found->bytes = {};
     found->limit = std::min(found->limit + 1, limits.size() - 1);
   }
   for (Open& o : open)
-    if (!o.tensors.empty()) closed.push_back(std::move(o.tensors));
-  return closed;
+    if (!o.tensors.empty()) closed.push_back(std::move(o));
+  if (order == Order::of_parameters)
+    std::stable_sort(closed.begin(), closed.end(), [](const Open& a, const Open& b) { return a.first < b.first; });
+  std::vector<Bucket> buckets;
+  for (Open& o : closed) buckets.push_back(std::move(o.tensors));
+  return buckets;
 }
 
 // comm.cpp, broadcast_coalesced: flattened in groups of at least `limit` bytes, at most two in flight. A lone tensor needs no copy.
 void broadcast_coalesced(Device& device, const Bucket& tensors, Bytes limit) {
   const OpScope op(device, "broadcast");
   std::deque<Tensor> in_flight;
-  for (const Bucket& group : assign_buckets(tensors, {limit})) {
+  for (const Bucket& group : assign_buckets(tensors, {limit}, Order::of_parameters)) {
     if (in_flight.size() >= 2) in_flight.pop_front();
     in_flight.push_back(group.size() == 1 ? group.front() : flat(device, group, Category::communication));
   }
@@ -66,13 +75,20 @@ void verify_shapes(Device& device, std::int64_t ranks) {
   for (std::int64_t i = 0; i <= ranks; ++i) counts.push_back(device.empty({1}, Dtype::int64));
 }
 
+// distributed.py, _BucketCapacityConfig: the first bucket is small only where no size was asked for.
+std::vector<Bytes> bucket_limits(const DataParallel& options) {
+  if (options.bucket_cap_mb) return {1_MiB * *options.bucket_cap_mb};
+  return {1_MiB, 25_MiB};  // reducer.hpp, kDefaultFirstBucketBytes; distributed.py, _DEFAULT_BUCKET_CAP_MB
+}
+
 class Reducer {
  public:
   Reducer(Device& device, const Rank& rank, const DataParallel& options)
-      : device_(device), options_(options), buffers_(rank.buffers), limits_{first_bucket_limit, 1_MiB * options.bucket_cap_mb} {
-    Bucket states;
-    for (const NamedTensor& p : rank.optimized) states.push_back(p.tensor);
-    const Bucket parameters = states;
+      : device_(device), options_(options), buffers_(rank.buffers), limits_(bucket_limits(options)) {
+    Bucket parameters;
+    for (const NamedTensor& p : rank.optimized) parameters.push_back(p.tensor);
+    Bucket states = parameters;  // everything is broadcast, what is frozen as well
+    if (rank.has_adapters) states = held_parameters(*rank.model, rank.optimized);
     states.insert(states.end(), buffers_.begin(), buffers_.end());
     verify_shapes(device, options.degree);
     broadcast_coalesced(device, states, broadcast_limit);
@@ -103,6 +119,9 @@ class Reducer {
       if (!options_.gradient_as_bucket_view) device_.meter.moved(2 * place.parameter->storage->bytes.count);
   }
 
+  // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
+  void synchronize(bool yes) { synchronize_ = yes; }
+
   // _DDPSink: where parameters may stay unused, and before a static graph is known, what the model returns is cloned.
   Tensor after_forward(const Tensor& loss, Bytes logits) {
     const bool clones = options_.static_graph ? !seen_gradients_ : options_.find_unused_parameters;
@@ -125,8 +144,7 @@ class Reducer {
   }
 
  private:
-  static constexpr Bytes broadcast_limit = 250_MiB;   // DistributedDataParallel.broadcast_bucket_size
-  static constexpr Bytes first_bucket_limit = 1_MiB;  // reducer.hpp, kDefaultFirstBucketBytes
+  static constexpr Bytes broadcast_limit = 250_MiB;  // DistributedDataParallel.broadcast_bucket_size
 
   // Reducer::autograd_hook and mark_variable_ready_dense
   void gradient_ready(const Tensor& parameter) {
@@ -164,7 +182,7 @@ class Reducer {
     {
       const OpScope op(device_, "sync_bucket_indices");
       const auto parameters = static_cast<std::int64_t>(ready_.size());
-      const auto buckets = static_cast<std::int64_t>(assign_buckets(ready_, limits_).size());
+      const auto buckets = static_cast<std::int64_t>(assign_buckets(ready_, limits_, Order::of_gradients).size());
       const Tensor indices = device_.empty({parameters + 1}, Dtype::int32), sizes = device_.empty({buckets}, Dtype::int32);
     }
     places_.clear();
@@ -174,7 +192,7 @@ class Reducer {
 
   void make_buckets(const Bucket& parameters, const std::vector<Bytes>& limits) {
     const OpScope op(device_, "gradient_bucket");
-    std::vector<Bucket> groups = assign_buckets(parameters, limits);
+    std::vector<Bucket> groups = assign_buckets(parameters, limits, ready_.empty() ? Order::of_parameters : Order::of_gradients);
     // DistributedDataParallel._ddp_init_helper: the order of the parameters, until there is the gradients' own.
     if (ready_.empty()) std::reverse(groups.begin(), groups.end());
     for (const Bucket& group : groups) {
@@ -233,6 +251,11 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
   const Bytes logits = size_of(t.autocast.value_or(t.weights)) * (t.micro_batch * t.sequence * architecture.vocab_size);
   rank.hooks.after = [reducer, logits](int, const Tensor& loss) { return reducer->after_forward(loss, logits); };
   return rank;
+}
+
+std::function<void(bool last)> reduce_at_last_backward(Device& device, Rank& rank, const DataParallel& options) {
+  const auto reducer = std::make_shared<Reducer>(device, rank, options);
+  return [reducer](bool last) { reducer->synchronize(last); };
 }
 
 namespace {

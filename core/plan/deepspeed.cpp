@@ -2,7 +2,21 @@
 
 #include <algorithm>
 
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
 namespace llmem {
+
+void cast_parameters(Device& device, const std::vector<NamedTensor>& parameters, Dtype dtype) {
+  for (const NamedTensor& each : parameters) {
+    if (!each.tensor->storage->allocated() || each.tensor.dtype() == dtype) continue;
+    const ModuleScope scope(device, module_of(each.name));
+    const Tensor cast = unary_no_grad(each.tensor, "parameter", dtype);
+    device.set_category(cast->storage->allocation, Category::weights);
+    set_data(each.tensor, cast);
+    if (each.tensor->accumulator) each.tensor->accumulator->outputs[0].dtype = dtype;
+  }
+}
 
 // aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig, for all elements of one contiguous tensor: blocks of 512 threads, as many as
 // the GPU holds at once or as leave each thread 256 values, meet in global memory.

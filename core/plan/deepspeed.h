@@ -2,11 +2,15 @@
 
 #include <vector>
 
+#include "model/causal_lm.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
 // What DeepSpeed's ZeRO stages share (deepspeed/runtime, 0.19).
 namespace llmem {
+
+// runtime/engine.py, _cast_module_mixed_precision: every parameter that is held in another floating dtype, fp32 adapters among them.
+void cast_parameters(Device& device, const std::vector<NamedTensor>& parameters, Dtype dtype);
 
 // Scratch of a reduction of `numel` contiguous elements to one, with partial results of so many bytes.
 void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t accumulated_size);

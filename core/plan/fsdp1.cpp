@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "plan/adapt.h"
 #include "plan/deepspeed.h"
 #include "plan/rank.h"
 #include "tensor/autograd.h"
@@ -21,6 +22,7 @@ struct Unit {
     TensorRequest request;
     Tensor parameter;        // a view of the flat tensor
     std::int64_t start = 0;  // in it, elements
+    bool trains = true;
   };
   std::vector<Piece> pieces;  // in the order of parameters()
   std::int64_t numel = 0;     // padded to a multiple of the ranks
@@ -42,8 +44,9 @@ class FullyShardedUnits {
         compute_(spec.data.param_dtype.value_or(original_)),
         reduce_(spec.data.reduce_dtype.value_or(compute_)),
         reshards_(spec.data.reshard_after_forward),
-        ranks_(spec.data.degree),
-        rank_(spec.rank),
+        ranks_(spec.data.shard_ranks()),
+        replicas_(spec.data.replicate),
+        rank_(spec.rank % spec.data.shard_ranks()),
         units_(static_cast<std::size_t>(layers) + 1) {}
 
   Tensor add(const TensorRequest& request) {
@@ -51,8 +54,20 @@ class FullyShardedUnits {
       buffers_.push_back({request, device_.unallocated(request.sizes, request.dtype), 0});
       return buffers_.back().parameter;
     }
-    unit(request.unit).pieces.push_back({request, device_.unallocated(request.sizes, compute_), 0});
+    unit(request.unit).pieces.push_back({request, device_.unallocated(request.sizes, compute_), 0, trains_});
     return unit(request.unit).pieces.back().parameter;
+  }
+
+  // What is added from now on trains, or is frozen.
+  void adding(bool trains) { trains_ = trains; }
+
+  // Adapters lie after the layer that they belong to.
+  void interleave(const std::vector<NamedTensor>& in_order) {
+    const auto place_of = [&](const Unit::Piece& piece) {
+      return std::find_if(in_order.begin(), in_order.end(), [&](const NamedTensor& n) { return n.name == piece.request.name; });
+    };
+    for (Unit& u : units_)
+      std::stable_sort(u.pieces.begin(), u.pieces.end(), [&](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
   }
 
   // In the order of the model's parameters: this rank's part of each that it has one of.
@@ -70,6 +85,7 @@ class FullyShardedUnits {
     if (index == root) begin_forward();
     unshard(u);
     device_.meter.wait(unshard_stream);
+    if (!u.flat->accumulator) return input;  // all frozen
     Recorder grad("split", {&u.flat});
     for (const Unit::Piece& piece : u.pieces) grad.attach(piece.parameter);
     grad.backward([this, &u](Tensors&) {
@@ -87,6 +103,8 @@ class FullyShardedUnits {
     output->grad_fn->pre_hook = [this, index] { pre_backward(index); };
     return output;
   }
+
+  void synchronize_gradients(bool yes) { synchronize_ = yes; }
 
   void backward_is_over() {
     device_.meter.wait(post_backward_stream);
@@ -157,8 +175,11 @@ class FullyShardedUnits {
     }
     u.numel = divide_up(u.numel, ranks_) * ranks_;
     u.flat = device_.unallocated({u.numel}, compute_);
-    require_grad(u.flat);
-    u.flat->accumulator->post_hook = [this, &u] { post_backward(u); };
+    // One parameter that trains is enough for the whole flat tensor to have a gradient.
+    if (std::any_of(u.pieces.begin(), u.pieces.end(), [](const Unit::Piece& piece) { return piece.trains; })) {
+      require_grad(u.flat);
+      u.flat->accumulator->post_hook = [this, &u] { post_backward(u); };
+    }
     for (const Unit::Piece& piece : u.pieces) piece.parameter->storage = u.flat->storage;
   }
 
@@ -166,6 +187,7 @@ class FullyShardedUnits {
     Unit& u = unit(parameter.unit);
     const auto piece =
         std::find_if(u.pieces.begin(), u.pieces.end(), [&](const Unit::Piece& p) { return p.request.name == parameter.name; });
+    if (!piece->trains) return;
     const std::int64_t length = u.numel / ranks_, start = rank_ * length;
     const std::int64_t count = std::min(piece->start + piece->parameter.numel(), start + length) - std::max(piece->start, start);
     if (count <= 0) return;
@@ -188,9 +210,9 @@ class FullyShardedUnits {
     }
     const OpScope op(device_, "init_flat_parameter");
     for (const Unit& u : units_) {
-      if (mixed_) device_.scratch(size_of(compute_) * (u.numel / ranks_));
+      if (casts()) device_.scratch(size_of(compute_) * (u.numel / ranks_));
       device_.scratch(size_of(compute_) * u.numel);
-      if (mixed_) device_.scratch(size_of(original_) * u.numel);
+      if (casts()) device_.scratch(size_of(original_) * u.numel);
     }
   }
 
@@ -199,7 +221,7 @@ class FullyShardedUnits {
     if (u.flat->storage->allocated()) return;
     const OpScope op(device_, "all_gather");
     Tensor low_precision;
-    if (mixed_) {
+    if (casts()) {
       const With stream(device_.stream, pre_unshard_stream);
       low_precision = device_.empty({u.numel / ranks_}, compute_);
       device_.set_category(low_precision->storage->allocation, Category::communication);
@@ -224,20 +246,25 @@ class FullyShardedUnits {
   void post_backward(Unit& u) {
     const OpScope op(device_, "reduce_scatter");
     u.flat->storage->release();
+    if (!synchronize_) return;  // no_sync: the whole gradient stays
     const Tensor whole(std::exchange(u.flat->grad, {}));
     const With stream(device_.stream, post_backward_stream);
     device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, u.numel * size_of(reduce_).count, post_backward_stream);
+    device_.meter.communicate(Collective::all_reduce, Among::copies, replicas_, u.numel / ranks_ * size_of(reduce_).count,
+                              post_backward_stream);
     const Tensor reduced = device_.empty({u.numel / ranks_}, reduce_);
     u.gradient = reduce_ == original_ ? reduced : device_.empty({u.numel / ranks_}, original_);
     device_.set_category(u.gradient->storage->allocation, Category::gradients);
   }
 
+  bool casts() const { return compute_ != original_; }
+
   Device& device_;
   Dtype original_;
   bool mixed_;  // MixedPrecision: else parameters are gathered, and buffers left, as they are
   Dtype compute_, reduce_;
-  bool reshards_;
-  std::int64_t ranks_, rank_;
+  bool reshards_, trains_ = true, synchronize_ = true;
+  std::int64_t ranks_, replicas_, rank_;
   std::vector<Unit> units_;  // the root's, then the layers'
   std::vector<Unit::Piece> buffers_;
   std::vector<int> forward_order_;
@@ -262,11 +289,24 @@ Rank fully_sharded_1(Device& device, const Spec& spec, const Architecture& tied_
   const Architecture architecture = untied(tied_or_not);
   Rank rank;
   const auto units = std::make_shared<FullyShardedUnits>(device, spec, static_cast<int>(architecture.layers));
+  const Training& training = spec.training;
+  rank.has_adapters = training.method == Method::lora;
+  units->adding(!rank.has_adapters);
   rank.model =
-      std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) { return units->add(request); });
-  rank.optimized = units->load(rank.model->parameters());
+      std::make_unique<CausalLm>(architecture, training.weights, [&](const TensorRequest& request) { return units->add(request); });
+  rank.model->use_liger(training.liger);
+  std::vector<NamedTensor> parameters = rank.model->parameters();
+  if (rank.has_adapters) {
+    units->adding(true);
+    const auto adapters =
+        declare_adapters(*rank.model, training.adapter, [&](const TensorRequest& request) { return units->add(request); });
+    parameters = with_adapters(parameters, adapters);
+    units->interleave(parameters);
+  }
+  rank.optimized = units->load(parameters);
   rank.hooks = {[units](int unit, const Tensor& input) { return units->before_forward(unit, input); },
                 [units](int unit, Tensor output) { return units->after_forward(unit, std::move(output)); }};
+  rank.before_micro_batch = [units](bool synchronize) { units->synchronize_gradients(synchronize); };
   rank.after_backward.push_back([units] { units->backward_is_over(); });
   rank.clip = [units, parts = rank.optimized] { units->clip(parts); };
   return rank;

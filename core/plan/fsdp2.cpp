@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
+#include "plan/adapt.h"
 #include "plan/rank.h"
 #include "plan/tensor_parallel.h"
 #include "tensor/autograd.h"
@@ -11,31 +13,31 @@ namespace llmem {
 
 namespace {
 
+constexpr int buffers = -2;  // in place of a unit
 constexpr std::uint8_t all_gather_stream = 1, reduce_scatter_stream = 2, all_reduce_stream = 3;
 
 // One parameter, cut along its first dimension into chunks of equal, padded length (_fsdp_param.py, FSDPParam).
 struct ShardedParameter {
   NamedTensor shard;        // what the optimizer updates: this rank's rows
-  Tensor unsharded;         // the whole parameter in the compute dtype, with memory only while gathered
+  Tensor unsharded;         // the whole parameter in the dtype it is computed with, with memory only while gathered
   Tensor accumulated_grad;  // of backwards that did not reduce, in the reduce dtype
   std::int64_t padded_shard_numel = 0;
   GradientPlace place = GradientPlace::same;
-};
 
-std::int64_t total_shard_numel(const std::vector<ShardedParameter>& parameters) {
-  std::int64_t n = 0;
-  for (const ShardedParameter& p : parameters) n += p.padded_shard_numel;
-  return n;
-}
+  Dtype original() const { return shard.tensor.dtype(); }
+  Dtype compute() const { return unsharded.dtype(); }
+  bool is_cast() const { return original() != compute(); }
+  Bytes gathered_from() const { return size_of(compute()) * padded_shard_numel; }  // of each rank
+};
 
 // aten/src/ATen/native/cuda/TensorShape.cu: a block copies 128 threads x 16 bytes.
 constexpr std::int64_t bytes_per_block = 128 * 16;
 
 // split_with_sizes_copy: a table of addresses, sizes and blocks on the device. Blocks take several rounds where the GPU cannot hold all.
-Bytes split_copy_table(const GpuKind& gpu, const std::vector<ShardedParameter>& parameters, std::int64_t ranks, Bytes element) {
+Bytes split_copy_table(const GpuKind& gpu, const std::vector<ShardedParameter>& parameters, std::int64_t ranks) {
   const auto blocks_of = [&](std::int64_t bytes_a_block) {
     std::int64_t blocks = 0;
-    for (const ShardedParameter& p : parameters) blocks += divide_up(p.padded_shard_numel * element.count, bytes_a_block);
+    for (const ShardedParameter& p : parameters) blocks += divide_up(p.gathered_from().count, bytes_a_block);
     return blocks;
   };
   const std::int64_t most_blocks = std::int64_t{gpu.sms} * gpu.threads_per_sm() / 128 * 2;
@@ -52,7 +54,7 @@ Bytes chunk_cat_table(const std::vector<ShardedParameter*>& parameters, Bytes el
   return Bytes{8} * (blocks + 6 * static_cast<std::int64_t>(parameters.size()) + 2);
 }
 
-enum class State : std::uint8_t { idle, forward, pre_backward };
+enum class State : std::uint8_t { idle, forward, pre_backward, post_backward };
 
 // _fsdp_param_group.py, FSDPParamGroup
 struct Group {
@@ -70,33 +72,37 @@ class FullyShardedModel {
         options_(spec.data),
         split_(tensor_split(spec)),
         offloads_(spec.offload.parameters),
-        original_(spec.training.weights),
-        ranks_(spec.data.degree / spec.data.replicate),
+        ranks_(spec.data.shard_ranks() * spec.context.degree),
         rank_(spec.rank / spec.tensor.degree % ranks_),
-        groups_(static_cast<std::size_t>(layers) + 1) {
-    compute_ = options_.param_dtype.value_or(original_);
-    reduce_ = options_.reduce_dtype.value_or(compute_);
+        groups_(static_cast<std::size_t>(layers) + 1) {}
+
+  // What the model computes with. It gets its place, and this rank's shard of it memory, in place().
+  Tensor request(const TensorRequest& request) {
+    const Dims sizes = split_.ranks > 1 ? split_sizes(split_, request.name, request.sizes) : request.sizes;
+    const std::int64_t row = count_of(sizes) / sizes[0];
+    const Tensor made = padded(sizes, options_.param_dtype.value_or(request.dtype), ranks_ * divide_up(sizes[0], ranks_) * row);
+    requests_.emplace(made.get(), request);
+    return made;
   }
 
-  // The parameter's shard on this rank, and the tensor that the model computes with.
-  Tensor add_parameter(const std::string& name, const Dims& whole, int unit) {
+  // In the order in which modules are given memory.
+  void place(const NamedTensor& parameter, bool trains) {
+    const TensorRequest& request = requests_.at(parameter.tensor.get());
     ShardedParameter p;
-    const Dims sizes = split_.ranks > 1 ? split_sizes(split_, name, whole) : whole;
-    p.place = gradient_place(split_, name);
-    const std::int64_t row = count_of(sizes) / sizes[0], chunk = divide_up(sizes[0], ranks_);
-    Dims local = sizes;
-    local[0] = std::clamp<std::int64_t>(sizes[0] - rank_ * chunk, 0, chunk);
+    p.unsharded = parameter.tensor;
+    p.place = gradient_place(split_, request.name);
+    Dims local = p.unsharded.sizes();
+    const std::int64_t row = count_of(local) / local[0], chunk = divide_up(local[0], ranks_);
+    local[0] = std::clamp<std::int64_t>(local[0] - rank_ * chunk, 0, chunk);
     p.padded_shard_numel = chunk * row;
-    p.shard = {name, padded(local, original_, p.padded_shard_numel), unit};
+    p.shard = {request.name, padded(local, request.dtype, p.padded_shard_numel), request.unit};
     if (!offloads_) {
       p.shard.tensor->storage->allocate();
       device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
     }
-    p.unsharded = padded(sizes, compute_, ranks_ * p.padded_shard_numel);
-    require_split_grad(split_, name, p.unsharded, whole);
-    if (!offloads_) optimized_.push_back(p.shard);
-    group(unit).parameters.push_back(p);
-    return p.unsharded;
+    if (trains) require_split_grad(split_, request.name, p.unsharded, request.sizes);
+    if (trains && !offloads_) optimized_.push_back(p.shard);
+    group(request.unit).parameters.push_back(std::move(p));
   }
 
   const std::vector<NamedTensor>& optimized() const { return optimized_; }
@@ -123,15 +129,15 @@ class FullyShardedModel {
 
   void synchronize_gradients(bool yes) { synchronize_ = yes; }
 
-  // FSDPState._root_post_backward_final_callback: the root's inputs want no gradient, so nothing else runs its post_backward.
+  // FSDPState._root_post_backward_final_callback: where a group's inputs want no gradient, nothing else runs its post_backward.
   void backward_is_over() {
-    post_backward(group(root));
-    device_.meter.wait(reduce_scatter_stream);
-    device_.meter.wait(all_reduce_stream);
     for (Group& g : groups_) {
+      if (g.state != State::post_backward) post_backward(g);
       g.state = State::idle;
       g.all_reduce_input.reset();
     }
+    device_.meter.wait(reduce_scatter_stream);
+    device_.meter.wait(all_reduce_stream);
     forward_order_.clear();
     reduce_scatter_input_.reset();
   }
@@ -157,26 +163,32 @@ class FullyShardedModel {
   std::vector<Tensor> upload(const Group& g) {
     std::vector<Tensor> uploaded;
     for (const ShardedParameter& p : g.parameters) {
-      Tensor copy = communication_buffer(p.padded_shard_numel, original_);
-      if (compute_ != original_) copy = communication_buffer(p.padded_shard_numel, compute_);
+      Tensor copy = communication_buffer(p.padded_shard_numel, p.original());
+      if (p.is_cast()) copy = communication_buffer(p.padded_shard_numel, p.compute());
       uploaded.push_back(std::move(copy));
     }
     return uploaded;
   }
 
   // foreach_all_gather: shards are cast into one flat tensor, which goes once the gather has its copy; shards that need no cast are
-  // copied into the output at once.
+  // copied into the output at once. What is of several dtypes is gathered as bytes.
   void unshard(Group& g) {
     if (g.all_gather_output || g.unsharded) return;
     const With stream(device_.stream, all_gather_stream);
     const OpScope op(device_, "all_gather");
-    const std::int64_t numel = total_shard_numel(g.parameters);
+    Bytes held, gathered;
+    std::int64_t cast = 0;
+    for (const ShardedParameter& p : g.parameters) {
+      held += size_of(p.original()) * p.padded_shard_numel;
+      gathered += p.gathered_from();
+      if (p.is_cast()) cast += p.padded_shard_numel;
+    }
     Tensor flat;
     const std::vector<Tensor> uploaded = offloads_ ? upload(g) : std::vector<Tensor>();
-    if (!offloads_ && compute_ != original_) flat = communication_buffer(numel, compute_);
-    g.all_gather_output = communication_buffer(numel * ranks_, compute_);
-    if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, numel * size_of(original_).count, all_gather_stream);
-    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, numel * ranks_ * size_of(compute_).count, all_gather_stream);
+    if (!offloads_ && cast > 0) flat = communication_buffer(cast, *options_.param_dtype);
+    g.all_gather_output = communication_buffer(gathered.count * ranks_, Dtype::uint8);
+    if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, held.count, all_gather_stream);
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, gathered.count * ranks_, all_gather_stream);
   }
 
   // In forward the output lives until the next group's copy-out, so that the gather after it can begin; in backward it goes at once.
@@ -190,7 +202,7 @@ class FullyShardedModel {
         p.unsharded->storage->allocate();
         device_.set_category(p.unsharded->storage->allocation, Category::communication);
       }
-      device_.scratch(split_copy_table(device_.gpu(), g.parameters, ranks_, size_of(compute_)));
+      device_.scratch(split_copy_table(device_.gpu(), g.parameters, ranks_));
     }
     g.unsharded = true;
     Tensor output = std::exchange(g.all_gather_output, {});
@@ -229,6 +241,7 @@ class FullyShardedModel {
   }
 
   void post_backward(Group& g) {
+    g.state = State::post_backward;
     for (ShardedParameter& p : g.parameters)
       if (p.accumulated_grad) p.unsharded->grad.reset();  // added in place
     if (!synchronize_) {
@@ -258,8 +271,8 @@ class FullyShardedModel {
 
   // FSDPParam.to_accumulated_grad_if_needed
   void keep_gradient(ShardedParameter& p) {
-    if (!p.unsharded->grad || p.accumulated_grad || !options_.reduce_dtype || p.unsharded->dtype == reduce_) return;
-    p.accumulated_grad = unary_no_grad(Tensor(p.unsharded->grad), "accumulated_grad", reduce_);
+    if (!p.unsharded->grad || p.accumulated_grad || !options_.reduce_dtype || p.compute() == *options_.reduce_dtype) return;
+    p.accumulated_grad = unary_no_grad(Tensor(p.unsharded->grad), "accumulated_grad", *options_.reduce_dtype);
     device_.set_category(p.accumulated_grad->storage->allocation, Category::gradients);
     p.unsharded->grad.reset();
   }
@@ -268,20 +281,22 @@ class FullyShardedModel {
   // names, go before the output is made.
   void reduce(Group& g, const std::vector<ShardedParameter*>& parameters, std::vector<Tensor> gradients) {
     const OpScope op(device_, "reduce_scatter");
+    const Dtype original = parameters.front()->original();
+    const Dtype reduced = options_.reduce_dtype.value_or(parameters.front()->compute());
     std::int64_t shard_numel = 0;
     for (const ShardedParameter* p : parameters) shard_numel += p->padded_shard_numel;
     for (const Tensor& gradient : gradients) device_.meter.reads(gradient.bytes_read());
-    reduce_scatter_input_ = communication_buffer(shard_numel * ranks_, reduce_);
-    device_.scratch(chunk_cat_table(parameters, size_of(reduce_)));
+    reduce_scatter_input_ = communication_buffer(shard_numel * ranks_, reduced);
+    device_.scratch(chunk_cat_table(parameters, size_of(reduced)));
     const Tensor last = gradients.back();
     gradients.clear();
 
     const With stream(device_.stream, reduce_scatter_stream);
-    Tensor output = communication_buffer(shard_numel, reduce_);
+    Tensor output = communication_buffer(shard_numel, reduced);
     if (options_.replicate > 1) g.all_reduce_input = output;  // reduced where it is
     const With post_reduce(device_.stream, options_.replicate > 1 ? all_reduce_stream : reduce_scatter_stream);
-    if (reduce_ != original_) output = communication_buffer(shard_numel, original_);
-    const std::int64_t shard_bytes = shard_numel * size_of(reduce_).count;
+    if (reduced != original) output = communication_buffer(shard_numel, original);
+    const std::int64_t shard_bytes = shard_numel * size_of(reduced).count;
     device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, shard_bytes * ranks_, reduce_scatter_stream);
     device_.meter.communicate(Collective::all_reduce, Among::copies, options_.replicate, shard_bytes, all_reduce_stream);
     if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, shard_bytes, reduce_scatter_stream);
@@ -294,10 +309,10 @@ class FullyShardedModel {
   Device& device_;
   DataParallel options_;
   CausalLm::Split split_;
-  bool offloads_;  // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
-  Dtype original_, compute_ = Dtype::float32, reduce_ = Dtype::float32;
-  std::int64_t ranks_, rank_;  // of one copy
-  std::vector<Group> groups_;  // the root's, then the layers'
+  bool offloads_;                                                  // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
+  std::int64_t ranks_, rank_;                                      // of one copy
+  std::vector<Group> groups_;                                      // the root's, then the layers'
+  std::unordered_map<const TensorImpl*, TensorRequest> requests_;  // found by the tensor, never walked through
   std::vector<NamedTensor> optimized_;
   std::vector<int> forward_order_;
   Tensor last_all_gather_output_;  // of the forward before
@@ -310,14 +325,35 @@ class FullyShardedModel {
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank;
   const auto sharded = std::make_shared<FullyShardedModel>(device, spec, static_cast<int>(architecture.layers));
-  rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
-    const ModuleScope scope(device, module_of(request.name));
-    const OpScope op(device, "parameter");
-    if (request.kind == TensorRequest::parameter) return sharded->add_parameter(request.name, request.sizes, request.unit);
-    const Tensor made = device.empty(request.sizes, request.dtype);
-    device.set_category(made->storage->allocation, Category::weights);
+  const Training& training = spec.training;
+  std::vector<NamedTensor> tensors;  // in the order in which modules are given memory
+  const auto make = [&](const TensorRequest& request) {
+    const bool buffer = request.kind == TensorRequest::buffer;
+    const Tensor made = buffer ? device.unallocated(request.sizes, request.dtype) : sharded->request(request);
+    if (buffer) rank.buffers.push_back(made);
+    tensors.push_back({request.name, made, buffer ? buffers : request.unit});
     return made;
-  });
+  };
+  rank.model = std::make_unique<CausalLm>(architecture, training.weights, make);
+  rank.model->use_liger(training.liger);
+  rank.has_adapters = training.method == Method::lora;
+  std::vector<NamedTensor> adapters;
+  if (rank.has_adapters) {
+    adapters = declare_adapters(*rank.model, training.adapter, [&](const TensorRequest& request) { return sharded->request(request); });
+  }
+  const auto is_adapter = [&](const NamedTensor& each) {
+    return std::any_of(adapters.begin(), adapters.end(), [&](const NamedTensor& a) { return a.tensor.get() == each.tensor.get(); });
+  };
+  for (const NamedTensor& each : with_adapters(tensors, adapters)) {
+    const ModuleScope scope(device, module_of(each.name));
+    const OpScope op(device, "parameter");
+    if (each.unit != buffers) {
+      sharded->place(each, !rank.has_adapters || is_adapter(each));
+      continue;
+    }
+    each.tensor->storage->allocate();
+    device.set_category(each.tensor->storage->allocation, Category::weights);
+  }
   rank.optimized = sharded->optimized();
   rank.gradients_are_sharded = true;
   if (spec.tensor.degree > 1) {

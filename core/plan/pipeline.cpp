@@ -2,6 +2,7 @@
 #include <map>
 
 #include "plan/rank.h"
+#include "plan/tensor_parallel.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -32,13 +33,17 @@ Part part_of(const TensorRequest& request, const CausalLm::Stage& stage, bool ti
   return request.name.find("lm_head") != std::string::npos ? Part::head : Part::norm;
 }
 
+// Ranks of one stage lie next to each other.
+std::int64_t stage_position(const Spec& spec) { return spec.rank / (spec.world() / spec.pipeline.degree); }
+
 class PipelineStage {
  public:
   PipelineStage(Device& device, const Spec& spec, const Architecture& architecture, std::int64_t index)
       : device_(device),
         spec_(spec),
         stage_(stage_of(index, spec.pipeline.degree * spec.pipeline.virtual_stages, architecture.layers)),
-        hidden_{spec.training.micro_batch, spec.training.sequence, architecture.hidden_size} {}
+        split_(tensor_split(spec)),
+        hidden_{spec.training.micro_batch, spec.training.sequence / (split_.sequence ? split_.ranks : 1), architecture.hidden_size} {}
 
   // `previous`: another stage of this rank. Both have the same rotary module, whose buffers are made anew with each stage.
   void make_model(const Architecture& architecture, PipelineStage* previous) {
@@ -51,9 +56,12 @@ class PipelineStage {
     model_ = std::make_unique<CausalLm>(architecture, spec_.training.weights, [&](const TensorRequest& request) {
       const Part part = part_of(request, stage_, architecture.tied_embeddings);
       if (part == Part::elsewhere) return Tensor();
-      made.push_back({part, request, device_.unallocated(request.sizes, request.dtype)});
+      const bool split = split_.ranks > 1 && part != Part::buffers;
+      const Dims sizes = split ? split_sizes(split_, request.name, request.sizes) : request.sizes;
+      made.push_back({part, request, device_.unallocated(sizes, request.dtype)});
       return made.back().tensor;
     });
+    if (split_.ranks > 1) model_->split(split_);
     std::stable_sort(made.begin(), made.end(), [](const Made& a, const Made& b) { return a.part < b.part; });
     for (const Made& each : made) {
       const ModuleScope scope(device_, module_of(each.request.name));
@@ -65,12 +73,16 @@ class PipelineStage {
         buffers_.push_back(each.tensor);
         continue;
       }
-      require_grad(each.tensor);
+      require_split_grad(split_, each.request.name, each.tensor, each.request.sizes);
       parameters_.push_back({each.request.name, each.tensor, each.request.unit});
     }
   }
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  const std::vector<Tensor>& buffers() const { return buffers_; }
+
+  // Told before every backward whether it is the last of the step, which reduces gradients over data-parallel ranks.
+  std::function<void(bool last)> before_backward = [](bool) {};
 
   // _PipelineSchedule.step with return_outputs=False
   void begin(const Tensor& ids, const Tensor& labels) {
@@ -120,7 +132,7 @@ class PipelineStage {
 
   // Schedule1F1B._step_microbatches. `output` and what is being sent keep their last value until they get the next.
   void run_1f1b() {
-    const std::int64_t warmup = std::min(microbatches(), spec_.pipeline.degree - spec_.rank);
+    const std::int64_t warmup = std::min(microbatches(), spec_.pipeline.degree - stage_position(spec_));
     std::int64_t forwards = 0, backwards = 0;
     Tensor output, sent_output, sent_gradient;
     const auto run_forward = [&] {
@@ -173,10 +185,11 @@ class PipelineStage {
     return output;
   }
 
-  Tensor loss_of(const Tensor& logits, std::int64_t i) { return causal_lm_loss(logits, rows_of(labels_, i)); }
+  Tensor loss_of(const Tensor& logits, std::int64_t i) { return causal_lm_loss(logits, rows_of(labels_, i), {}, split_.loss); }
 
   // backward_one_chunk and stage_backward
   void backward_one(std::int64_t i) {
+    before_backward(i + 1 == microbatches());
     const Running running = std::move(running_[i]);
     running_.erase(i);
     if (!stage_.heads) receive();
@@ -202,6 +215,7 @@ class PipelineStage {
   Device& device_;
   const Spec& spec_;
   CausalLm::Stage stage_;
+  CausalLm::Split split_;
   Dims hidden_;
   std::unique_ptr<CausalLm> model_;
   std::vector<NamedTensor> parameters_;
@@ -216,7 +230,7 @@ class PipelineStage {
 // The stages of one rank: one, or with the interleaved schedule several.
 class PipelineRank {
  public:
-  PipelineRank(Device& device, const Spec& spec, const Architecture& architecture) : pipeline_(spec.pipeline), rank_(spec.rank) {
+  PipelineRank(Device& device, const Spec& spec, const Architecture& architecture) : pipeline_(spec.pipeline), rank_(stage_position(spec)) {
     for (std::int64_t i = 0; i < pipeline_.virtual_stages; ++i) {
       stages_.push_back(std::make_unique<PipelineStage>(device, spec, architecture, rank_ + i * pipeline_.degree));
       stages_.back()->make_model(architecture, i > 0 ? stages_[static_cast<std::size_t>(i - 1)].get() : nullptr);
@@ -227,6 +241,16 @@ class PipelineRank {
     std::vector<NamedTensor> all;
     for (const auto& stage : stages_) all.insert(all.end(), stage->parameters().begin(), stage->parameters().end());
     return all;
+  }
+
+  std::vector<Tensor> buffers() const {
+    std::vector<Tensor> all;
+    for (const auto& stage : stages_) all.insert(all.end(), stage->buffers().begin(), stage->buffers().end());
+    return all;
+  }
+
+  void before_each_backward(const std::function<void(bool last)>& hook) {
+    for (const auto& stage : stages_) stage->before_backward = hook;
   }
 
   void step(const Tensor& ids, const Tensor& labels) {
@@ -269,6 +293,9 @@ Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& archit
   Rank rank;
   const auto stages = std::make_shared<PipelineRank>(device, spec, architecture);
   rank.optimized = stages->parameters();
+  rank.buffers = stages->buffers();
+  if (spec.data.kind == DataKind::ddp) stages->before_each_backward(reduce_at_last_backward(device, rank, spec.data));
+  if (spec.tensor.degree > 1) set_mesh_groups(rank, device, tensor_split(spec), false);
   rank.schedule = [stages](const Tensor& ids, const Tensor& labels) { stages->step(ids, labels); };
   return rank;
 }

@@ -1,6 +1,7 @@
 #include "plan/rank.h"
 
 #include "plan/adapt.h"
+#include "plan/context_parallel.h"
 #include "tensor/autograd.h"
 
 namespace llmem {
@@ -14,7 +15,8 @@ void adapt(Device& device, const Training& training, Rank& rank) {
   if (training.base_quantization && !training.base_quantization->gptq && training.prepare_kbit && training.loop != Loop::sft_trainer)
     prepare_for_training(device, rank.model->parameters());
   rank.model->use_liger(training.liger);
-  if (training.method == Method::lora) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
+  rank.has_adapters = training.method == Method::lora;
+  if (rank.has_adapters) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
   if (training.base_quantization && training.loop == Loop::sft_trainer) lower_adapters(device, rank.optimized);
   std::erase_if(rank.optimized, [&](const NamedTensor& each) { return !rank.model->runs(each.name); });
 }
@@ -60,7 +62,9 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
   return rank;
 }
 
-Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture) {
+namespace {
+
+Rank make_data_parallel(Device& device, const Spec& spec, const Architecture& architecture) {
   if (spec.pipeline.degree > 1) return pipeline_stage(device, spec, architecture);
   if (spec.tensor.degree > 1 && spec.data.kind == DataKind::none) return tensor_parallel(device, spec, architecture);
   switch (spec.data.kind) {
@@ -69,10 +73,19 @@ Rank make_rank(Device& device, const Spec& spec, const Architecture& architectur
     case DataKind::zero_redundancy: return zero_redundancy(device, spec, architecture);
     case DataKind::zero1:
     case DataKind::zero2: return zero_stage_1_or_2(device, spec, architecture);
+    case DataKind::zero3: return zero_stage_3(device, spec, architecture);
     case DataKind::fsdp1: return fully_sharded_1(device, spec, architecture);
     case DataKind::fsdp2: return fully_sharded(device, spec, architecture);
   }
   return {};
+}
+
+}  // namespace
+
+Rank make_rank(Device& device, const Spec& spec, const Architecture& architecture) {
+  Rank rank = make_data_parallel(device, spec, architecture);
+  rank.ring = ring_of(spec);
+  return rank;
 }
 
 }  // namespace llmem

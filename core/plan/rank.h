@@ -14,13 +14,15 @@ namespace llmem {
 // Parameters that the optimizer updates together.
 struct UpdateGroup {
   std::vector<NamedTensor> parameters;
-  std::function<void(int lists)> before_update;  // what a foreach op over `lists` lists of the gradients does first; none: nothing
+  std::function<void(int lists)> before_update = {};  // what a foreach op over `lists` lists of the gradients does first; none: nothing
+  std::function<void(const std::function<void()>& step)> around = {};  // none: the optimizer's step alone
 };
 
 struct Rank {
   std::unique_ptr<CausalLm> model;
   std::unique_ptr<CausalLm> reference;  // DPO's second, frozen model; none: the policy without its adapters
   std::vector<Tensor> buffers;          // of the model, in order
+  bool has_adapters = false;            // then only they train
   std::vector<NamedTensor> optimized;   // what has gradients to clip and update, in order: whole parameters, or this rank's shards
   std::optional<std::vector<NamedTensor>> updated;  // what this rank's optimizer updates, in its order; none: all of these
   std::vector<UpdateGroup> update_groups;           // none: one of all these
@@ -31,6 +33,7 @@ struct Rank {
   // Under a Trainer: what it wraps the model in when training begins, and what that does with all that a forward returns.
   std::function<void(Rank& rank)> begin_training;
   std::function<void(const std::vector<Tensor*>& outputs)> wrap_outputs;
+  Ring ring;  // context parallelism: one rank is none
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
   std::vector<std::function<void()>> after_backward;                      // when the graph is through
@@ -45,11 +48,18 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
 // torch.nn.parallel.DistributedDataParallel
 Rank distributed_data_parallel(Device& device, const Spec& spec, const Architecture& architecture);
 
+// … around a pipeline stage, whose forwards all run under no_sync: its buckets are never rebuilt. Call what it returns before every
+// backward.
+std::function<void(bool last)> reduce_at_last_backward(Device& device, Rank& rank, const DataParallel& options);
+
 // torch.distributed.optim.ZeroRedundancyOptimizer over DistributedDataParallel
 Rank zero_redundancy(Device& device, const Spec& spec, const Architecture& architecture);
 
 // DeepSpeed's ZeRO, stages 1 and 2
 Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture);
+
+// Its stage 3
+Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architecture);
 
 // torch.distributed.fsdp.fully_shard of every decoder layer, then of the whole
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture);

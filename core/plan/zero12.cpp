@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "plan/adapt.h"
 #include "plan/deepspeed.h"
 #include "plan/rank.h"
 #include "tensor/autograd.h"
@@ -22,8 +23,8 @@ class PartitionedOptimizer {
         clips_(spec.training.max_grad_norm.has_value()),
         ranks_(spec.data.degree),
         rank_(spec.rank) {
-    bucket_size_ = spec.data.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
-                                                                                : default_bucket);
+    bucket_size_ = spec.data.zero.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
+                                                                                     : default_bucket);
     for (const NamedTensor& p : parameters) {
       places_.push_back({p.tensor, total_});
       total_ += p.tensor.numel();
@@ -87,6 +88,8 @@ class PartitionedOptimizer {
   void flatten_weights() {
     const OpScope op(device_, "parameter");
     const std::int64_t alignment = 2 * ranks_;
+    device_.empty_cache();
+    device_.begin_step();  // its empty_cache() resets PyTorch's peak statistics, too
     flat_ = device_.empty({divide_up(total_, alignment) * alignment}, places_.front().parameter.dtype());
     device_.set_category(flat_->storage->allocation, Category::weights);
     for (const Place& place : places_) place.parameter->storage = flat_->storage;
@@ -294,6 +297,7 @@ class PartitionedOptimizer {
 
 Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank = whole_model(device, spec, architecture);
+  if (rank.has_adapters) cast_parameters(device, with_adapters(rank.model->parameters(), rank.optimized), spec.training.weights);
   const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, rank.optimized);
   rank.optimized.clear();
   rank.updated = optimizer->master();

@@ -22,7 +22,7 @@ Note about_outside(const RankReport& rank) {
 }
 
 Note about_ranks(const Spec& spec) {
-  const std::int64_t world = spec.data.degree * spec.tensor.degree * spec.pipeline.degree;
+  const std::int64_t world = spec.world();
   const std::string played = "Rank " + std::to_string(spec.rank) + " was played";
   if (spec.pipeline.degree > 1)
     return {"/parallel/rank",
@@ -32,6 +32,7 @@ Note about_ranks(const Spec& spec) {
   std::string text = played + ", and the " + std::to_string(world) + " ranks hold and do the same";
   if (spec.data.kind == DataKind::zero1 || spec.data.kind == DataKind::zero2)
     text += ", except for the whole parameters that reach across the border of a rank's part";
+  if (spec.context.degree > 1) text += ", except that ranks of the ring work on halves at different times";
   if (spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2)
     text += ", except that the last ranks hold less of what does not divide evenly";
   return {"/parallel/rank", text + "."};
@@ -68,6 +69,42 @@ std::optional<Note> about_expandable_segments(const Played& played, const RankRe
                                                     (lacking ? ", and it fits." : ".")};
 }
 
+bool is_zero(DataKind kind) { return kind == DataKind::zero1 || kind == DataKind::zero2 || kind == DataKind::zero3; }
+
+// Combinations that silently do not do what people hope.
+void add_combinations(const Spec& spec, std::vector<Note>& notes) {
+  const DataKind kind = spec.data.kind;
+  const bool adapters = spec.training.method == Method::lora;
+  const bool shards = is_zero(kind) || kind == DataKind::fsdp1 || kind == DataKind::fsdp2;
+  if (shards && spec.data.shard_ranks() * spec.context.degree == 1)
+    notes.push_back(
+        {"/parallel/data/degree", "With one rank there is nobody to share with: nothing is sharded, and the buffers come on top."});
+  if ((kind == DataKind::zero1 || kind == DataKind::zero2) && spec.offload.parameters)
+    notes.push_back({"/parallel/offload/parameters",
+                     "DeepSpeed offloads parameters in stage 3 only: below it this has no effect, and each GPU holds all of them."});
+  if (adapters && spec.data.degree > 1 &&
+      (kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2))
+    notes.push_back(
+        {"/parallel/data/kind",
+         "The frozen base is whole on each GPU: this method shares what trains, which are the adapters alone. ZeRO-3 and FSDP shard it."});
+  if (adapters && kind == DataKind::fsdp1)
+    notes.push_back({"/parallel/data/kind",
+                     "FSDP1 keeps frozen weights and adapters of a layer in one flat tensor, so that backward makes gradients for all of "
+                     "it. FSDP2 does not."});
+  if (kind == DataKind::fsdp1 || kind == DataKind::zero3)
+    notes.push_back({"/allocator",
+                     "Reserved memory is a lower bound: blocks that another stream has used come back when that stream gets there "
+                     "(record_stream), which "
+                     "depends on timing."});
+}
+
+std::optional<Note> about_host(const Spec& spec, const HostMemory& host) {
+  if (!spec.cluster.host_memory || host.total <= *spec.cluster.host_memory) return std::nullopt;
+  return Note{"/cluster/host_memory", "The host's memory runs out: what is offloaded takes " + with_gib(host.total) + " on each node, " +
+                                          with_gib(host.total - *spec.cluster.host_memory) + " more than its " +
+                                          with_gib(*spec.cluster.host_memory) + "."};
+}
+
 }  // namespace
 
 std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
@@ -76,13 +113,15 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
                              {"/software", "PyTorch 2.14 and Transformers " + series_of(played.spec.software.transformers) +
                                                ", eager mode, two training steps: the optimizer's states appear in the first."},
                              {"/training/sequence", "Every row has the full sequence length."}};
-  if (played.spec.data.degree * played.spec.tensor.degree * played.spec.pipeline.degree > 1) notes.push_back(about_ranks(played.spec));
+  if (played.spec.world() > 1) notes.push_back(about_ranks(played.spec));
   notes.insert(notes.end(), played.notes.begin(), played.notes.end());
   return notes;
 }
 
-std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std::optional<Bytes> memory) {
+std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std::optional<Bytes> memory, const HostMemory& host) {
   std::vector<Note> notes;
+  if (std::optional<Note> note = about_host(played.spec, host)) notes.push_back(*std::move(note));
+  add_combinations(played.spec, notes);
   if (rank.retries > 0 && !rank.out_of_memory) notes.push_back(about_retries(rank));
   if (std::optional<Note> note = about_expandable_segments(played, rank, memory)) notes.push_back(*std::move(note));
   return notes;

@@ -79,7 +79,9 @@ RankReport rank_report(const Played& played, const Runs& runs, Outside outside) 
   const Trace& trace = played.trace;
   const Replay& run = runs.unlimited;
   RankReport rank;
-  for (std::int64_t r = 0; r < played.spec.data.degree; ++r) rank.ranks.push_back(r);
+  const std::int64_t same = played.spec.world() / played.spec.pipeline.degree;  // ranks of one stage
+  rank.stage = played.spec.rank / same;
+  for (std::int64_t r = 0; r < same; ++r) rank.ranks.push_back(rank.stage * same + r);
   // A limit that the spec names is a device to be simulated; a GPU's own memory is what the need is held against.
   rank.points = points_of(trace, played.spec.cluster.memory ? runs.on_device() : run);
   rank.peak_allocated = run.peak_allocated;
@@ -122,7 +124,7 @@ Result<Report> report_on(const Played& played) {
   for (const Parameter& parameter : parameters_of(architecture)) report.parameters.total += parameter.count();
   report.parameters.trainable = trained_count(spec.training, architecture);
 
-  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.data.degree * spec.tensor.degree * spec.pipeline.degree);
+  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.world());
   const std::optional<Bytes> memory = memory_for_allocator(spec, outside);
   const Runs runs = play_on_devices(played.trace, settings_of(spec), memory);
   if (runs.unlimited.out_of_memory)
@@ -130,8 +132,10 @@ Result<Report> report_on(const Played& played) {
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
   if (const std::optional<Machine> machine = machine_of(spec.cluster)) report.step_time = step_time(spec, played.trace, *machine);
   report.verdict = verdict_on(spec, report.ranks.front(), memory);
+  report.host = host_of(spec, architecture, report.parameters.trainable);
+  report.host_capacity = spec.cluster.host_memory;
   report.assumptions = assumptions_of(played, report.ranks.front());
-  report.warnings = warnings_of(played, report.ranks.front(), memory);
+  report.warnings = warnings_of(played, report.ranks.front(), memory, report.host);
   return report;
 }
 

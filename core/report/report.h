@@ -9,6 +9,7 @@
 #include "allocator/replay.h"
 #include "base/result.h"
 #include "model/architecture.h"
+#include "report/host.h"
 #include "report/ledger.h"
 #include "report/outside.h"
 #include "spec/spec.h"
@@ -79,6 +80,8 @@ struct Report {
   Verdict verdict;
   std::vector<RankReport> ranks;
   std::optional<StepTime> step_time;  // of the rank that was played; none: the GPU's speed is not known
+  HostMemory host;
+  std::optional<Bytes> host_capacity;  // of a node; none: not known
   std::vector<Note> assumptions, warnings;
 };
 

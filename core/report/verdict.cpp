@@ -15,6 +15,7 @@ std::string method(const Spec& spec) {
     case DataKind::zero_redundancy: return "DDP with ZeroRedundancyOptimizer";
     case DataKind::zero1: return "ZeRO-1";
     case DataKind::zero2: return "ZeRO-2";
+    case DataKind::zero3: return "ZeRO-3";
     case DataKind::fsdp1: return "FSDP1";
     case DataKind::fsdp2: return spec.data.replicate > 1 ? "HSDP" : "FSDP2";
   }

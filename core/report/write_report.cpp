@@ -27,6 +27,10 @@ void write(JsonWriter& json, const OutsideItem& item) {
   json.member("source", item.source).end_object();
 }
 
+void write(JsonWriter& json, const HostItem& item) {
+  json.begin_object().member("name", item.name).member("bytes", item.bytes).end_object();
+}
+
 void write(JsonWriter& json, const LedgerRow& row) {
   json.begin_object().member("module", row.module).member("op", row.op).member("count", row.count).member("bytes", row.bytes).end_object();
 }
@@ -122,6 +126,14 @@ std::string to_json(const Report& report) {
     write(json, *report.step_time);
   else
     json.null();
+  json.key("host");
+  if (report.host.what.empty()) {
+    json.null();
+  } else {
+    json.begin_object().member("needed", report.host.total).member("capacity", report.host_capacity);
+    write_list(json, "what", report.host.what);
+    json.end_object();
+  }
   write_list(json, "assumptions", report.assumptions);
   write_list(json, "warnings", report.warnings);
   return json.end_object().take();

@@ -9,25 +9,29 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 42;
 constexpr std::int64_t kMostSplits = 1 << 12;  // of the model: tensor, pipeline, context
 
-// Kinds that DataKind does not have yet share one number: their options are read and answered by "unsupported".
 constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"ddp", static_cast<int>(DataKind::ddp)},
                                  {"zero_redundancy", static_cast<int>(DataKind::zero_redundancy)},
                                  {"zero1", static_cast<int>(DataKind::zero1)},
                                  {"zero2", static_cast<int>(DataKind::zero2)},
-                                 {"zero3", kNotYet},
+                                 {"zero3", static_cast<int>(DataKind::zero3)},
                                  {"fsdp1", static_cast<int>(DataKind::fsdp1)},
                                  {"fsdp2", static_cast<int>(DataKind::fsdp2)}};
-constexpr Choice kStrategies[] = {
-    {"FULL_SHARD", 0}, {"SHARD_GRAD_OP", 1}, {"NO_SHARD", kNotYet}, {"HYBRID_SHARD", kNotYet}, {"_HYBRID_SHARD_ZERO2", kNotYet}};
+enum Strategy : int { full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 };
+constexpr Choice kStrategies[] = {{"FULL_SHARD", full_shard},
+                                  {"SHARD_GRAD_OP", shard_grad_op},
+                                  {"NO_SHARD", kNotYet},
+                                  {"HYBRID_SHARD", hybrid_shard},
+                                  {"_HYBRID_SHARD_ZERO2", hybrid_shard_zero2}};
 constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", kNotYet}};
 constexpr int kInterleaved = 2;
 constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
                                  {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
                                  {"interleaved_1f1b", kInterleaved}};
-constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 0}};
+constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 1}};
 constexpr int kHfPlan = 1;
 constexpr Choice kPlans[] = {{"torch", 0}, {"hf", kHfPlan}};
 constexpr Choice kPlaces[] = {{"none", 0}, {"cpu", 1}};
@@ -38,7 +42,8 @@ void read_flags(ObjectReader& from, std::initializer_list<std::string_view> keys
 }
 
 void read_ddp(ObjectReader& reader, DataParallel& data) {
-  reader.integer("bucket_cap_mb", data.bucket_cap_mb, 1, 1 << 20);
+  std::int64_t cap = 0;
+  if (reader.integer("bucket_cap_mb", cap, 1, 1 << 20)) data.bucket_cap_mb = cap;
   reader.boolean("gradient_as_bucket_view", data.gradient_as_bucket_view);
   reader.boolean("static_graph", data.static_graph);
   reader.boolean("find_unused_parameters", data.find_unused_parameters);
@@ -62,28 +67,56 @@ void read_zero_redundancy(ObjectReader& reader, DataParallel& data) {
 }
 
 void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
+  const auto unsupported = [&](const char* at, const char* what) {
+    add(problems, {at, "unsupported", std::string(what) + " is not supported yet."});
+  };
   reader.boolean("auto_buckets", data.auto_buckets);
   read_flags(reader, {"pin_memory"});  // of what is offloaded
   ObjectReader sizes(reader.object("zero_optimization"), reader.at("zero_optimization"), problems);
-  std::int64_t elements = 0;
-  if (sizes.integer("reduce_bucket_size", elements, 1, std::int64_t{1} << 40)) data.reduce_bucket_size = elements;
+  const auto optional = [&](std::string_view key, std::int64_t least, std::optional<std::int64_t>& out) {
+    std::int64_t elements = 0;
+    if (sizes.integer(key, elements, least, kMostElements)) out = elements;
+  };
+  ZeroOptimization& zero = data.zero;
+  optional("reduce_bucket_size", 1, zero.reduce_bucket_size);
+  if (data.kind == DataKind::zero3) {
+    optional("stage3_prefetch_bucket_size", 0, zero.prefetch_bucket_size);
+    optional("stage3_param_persistence_threshold", 0, zero.persistence_threshold);
+    sizes.integer("stage3_max_live_parameters", zero.max_live_parameters, 0, kMostElements);
+    sizes.integer("stage3_max_reuse_distance", zero.max_reuse_distance, 0, kMostElements);
+    sizes.integer("sub_group_size", zero.sub_group_size, 1, kMostElements);
+    if (training.autocast) unsupported("/training/autocast", "autocast under ZeRO-3");
+    if (training.adapter.dora && training.method == Method::lora) unsupported("/training/adapter/dora", "DoRA under ZeRO-3");
+  }
+  sizes.only("overlap_comm", data.kind == DataKind::zero3);
+  sizes.only("contiguous_gradients", true);
+  sizes.only("reduce_scatter", true);
+  sizes.only("round_robin_gradients", false);
   sizes.done();
   if (const Json* config = reader.object("config"); config && !config->empty())
     reader.problem("config", "unsupported", "DeepSpeed's other settings are not supported yet. Supported: {}.");
   if (training.weights != Dtype::bfloat16)
     add(problems,
         {"/training/weights", "unsupported", "DeepSpeed over other than bfloat16 weights is not supported yet. Supported: bfloat16."});
-  if (training.accumulation > 1)
-    add(problems, {"/training/accumulation", "unsupported", "accumulation under DeepSpeed is not supported yet. Supported: 1."});
+  if (training.accumulation > 1 && data.kind != DataKind::zero3)
+    add(problems, {"/training/accumulation", "unsupported", "accumulation under ZeRO-1 and ZeRO-2 is not supported yet. Supported: 1."});
 }
 
 void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
   int strategy = 0, prefetch = 0;
-  std::int64_t shard = 1;
+  std::int64_t shard = data.degree / 2;
   data.reduce_dtype = std::nullopt;
   std::optional<Dtype> buffers;
   reader.choice("strategy", kStrategies, strategy);
-  data.reshard_after_forward = strategy == 0;
+  data.reshard_after_forward = strategy == full_shard || strategy == hybrid_shard;
+  reader.integer("shard", shard, 1, kMostRanks);
+  if (strategy == hybrid_shard || strategy == hybrid_shard_zero2) {
+    if (shard < 1 || data.degree % shard != 0)
+      reader.problem("shard", "conflict",
+                     std::to_string(shard) + " ranks that share a copy do not divide " + std::to_string(data.degree) + " ranks");
+    else
+      data.replicate = data.degree / shard;
+  }
   read_dtype(reader, "param_dtype", {Dtype::bfloat16}, true, data.param_dtype);
   read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, false, data.reduce_dtype);
   if (!data.param_dtype && data.reduce_dtype)
@@ -93,14 +126,17 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   reader.only("forward_prefetch", false);
   read_flags(reader, {"limit_all_gathers"});  // when to wait, not what to hold
   reader.choice("backward_prefetch", kPrefetches, prefetch);
-  reader.integer("shard", shard, 1, kMostRanks);
   const auto unsupported = [&](const char* at, const char* what) {
     add(problems, {at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
   };
-  if (data.param_dtype && training.weights != Dtype::float32)
-    unsupported("/training/weights", "mixed precision over a model that is not loaded in float32");
+  if (data.param_dtype && training.weights == Dtype::float16)
+    unsupported("/training/weights", "mixed precision over a model that is loaded in float16");
   if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.accumulation > 1) unsupported("/training/accumulation", "accumulation");
+  if (training.method == Method::lora && training.adapter.dora) unsupported("/training/adapter/dora", "DoRA");
+  // _flat_param.py: "Must flatten tensors with uniform dtype"; adapters are made in fp32.
+  if (training.method == Method::lora && training.weights != Dtype::float32)
+    add(problems, {"/training/weights", "conflict",
+                   "FSDP1 flattens a layer and its adapters into one tensor of one dtype, and PEFT's adapters are float32: give float32"});
 }
 
 void read_data(const Json* object, DataParallel& data, const Training& training, std::string& kind, Problems& problems) {
@@ -156,7 +192,6 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
   if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
-  if (training.checkpointing != Checkpointing::none) unsupported("/training/checkpointing", "checkpointing");
   if (tensor.sequence && training.sequence % tensor.degree != 0) {
     reader.problem("sequence", "unsupported",
                    "a sequence of " + std::to_string(training.sequence) + " tokens that " + std::to_string(tensor.degree) +
@@ -168,9 +203,11 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
 void check_tensor(const Parallel& parallel, std::string_view kind, Problems& problems) {
   if (parallel.tensor.degree == 1) return;
   const bool alone = kind == "none", sharded = kind == "fsdp2" && parallel.data.replicate == 1 && !parallel.offload.parameters;
-  if ((alone || sharded) && parallel.pipeline.degree == 1) return;
-  add(problems, {"/parallel/tensor/degree", "unsupported",
-                 "tensor parallelism is supported alone and with fsdp2 (without copies, offload or a pipeline) only, not yet with more."});
+  if (parallel.pipeline.degree == 1 ? alone || sharded : alone || kind == "ddp") return;
+  add(problems,
+      {"/parallel/tensor/degree", "unsupported",
+       "tensor parallelism is supported alone, with fsdp2 (without copies or offload), and in a pipeline with ddp or alone, not yet "
+       "with more."});
 }
 
 std::int64_t read_pipeline(const Json* object, const Training& training, PipelineParallel& pipeline, Problems& problems) {
@@ -203,14 +240,31 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
   return pipeline.degree;
 }
 
-std::int64_t read_context(const Json* object, Problems& problems) {
+std::int64_t read_context(const Json* object, const Training& training, ContextParallel& context, std::string_view kind,
+                          Problems& problems) {
   ObjectReader reader(object, "/parallel/context", problems);
-  const std::int64_t degree = read_degree(reader);
   int rotate = 0;
+  reader.integer("degree", context.degree, 1, kMostSplits);
   reader.choice("rotate", kRotations, rotate);
-  read_flags(reader, {"load_balance"});
+  reader.boolean("load_balance", context.load_balance);
   reader.done();
-  return degree;
+  context.all_to_all = rotate != 0;
+  if (context.degree == 1) return 1;
+  const auto unsupported = [&](const char* at, const char* what) {
+    add(problems, {at, "unsupported", std::string(what) + " with context parallelism is not supported yet."});
+  };
+  if (kind != "none" && kind != "fsdp2") unsupported("/parallel/data/kind", "another kind than none and fsdp2");
+  if (training.attention != Attention::sdpa) unsupported("/training/attention", "another attention than sdpa");
+  if (training.mask != Mask::none) unsupported("/training/mask", "padding");
+  if (training.weights == Dtype::float32 && kind == "none") unsupported("/training/weights", "float32, which has no flash attention,");
+  // Each rank has a chunk of the beginning and one of the end.
+  const std::int64_t chunks = context.degree * (context.load_balance ? 2 : 1);
+  if (training.sequence % chunks != 0) {
+    add(problems, {"/training/sequence", "conflict",
+                   "context parallelism cuts a row in " + std::to_string(chunks) + " chunks, which do not divide " +
+                       std::to_string(training.sequence) + " tokens"});
+  }
+  return context.degree;
 }
 
 void read_expert(const Json* object, Problems& problems) {
@@ -234,7 +288,6 @@ void read_offload(const Json* object, std::string_view kind, Offload& offload, P
   const auto conflict = [&](const char* why) { add(problems, {"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");
   if (kind.substr(0, 4) == "fsdp" && optimizer != parameters) conflict("FSDP offloads parameters and optimizer together: both \"cpu\"");
-  if ((kind == "zero1" || kind == "zero2") && parameters != 0) conflict("zero1 and zero2 do not offload parameters; zero3 does");
 }
 
 }  // namespace
@@ -245,14 +298,18 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   read_data(reader.object("data"), parallel.data, training, kind, problems);
   parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), training, parallel.tensor, problems);
   parallel.world *= read_pipeline(reader.object("pipeline"), training, parallel.pipeline, problems);
-  if (parallel.pipeline.degree > 1 && kind != "none") {
-    add(problems,
-        {"/parallel/pipeline/degree", "unsupported", "a pipeline with data parallelism is not supported yet. Supported: with kind none."});
+  if (parallel.pipeline.degree > 1 && kind != "none" && kind != "ddp") {
+    add(problems, {"/parallel/pipeline/degree", "unsupported",
+                   "a pipeline with this kind of data parallelism is not supported yet. Supported: none, ddp."});
   }
-  parallel.world *= read_context(reader.object("context"), problems);
+  parallel.world *= read_context(reader.object("context"), training, parallel.context, kind, problems);
   read_expert(reader.object("expert"), problems);
   read_offload(reader.object("offload"), kind, parallel.offload, problems);
   check_tensor(parallel, kind, problems);
+  if (parallel.context.degree > 1 && (parallel.tensor.degree > 1 || parallel.pipeline.degree > 1 || parallel.data.replicate > 1))
+    add(problems,
+        {"/parallel/context/degree", "unsupported",
+         "context parallelism is supported alone and with fsdp2 (without copies), not yet with a pipeline, tensor parallelism or HSDP."});
   if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
                    "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));

@@ -140,6 +140,8 @@ void read_cluster(const Json* object, std::int64_t world, Cluster& cluster, Prob
   }
   std::int64_t memory = 0;
   if (reader.integer("memory", memory, 1, kMostBytes)) cluster.memory = Bytes{memory};
+  std::int64_t host = 0;
+  if (reader.integer("host_memory", host, 1, kMostBytes)) cluster.host_memory = Bytes{host};
   std::int64_t network = 0;
   if (reader.integer("network_gbps", network, 1, 1 << 20)) cluster.network_gbps = network;
   reader.done();
@@ -237,23 +239,31 @@ void read_software(const Json* object, Software& out, std::optional<BaseQuantiza
   reader.done();
 }
 
-// What is played on one GPU only, so far.
+// What is played on one GPU only, so far, or only where each rank has the whole model.
 void check_parallel(const Spec& spec, Problems& problems) {
-  const bool data = spec.data.kind != DataKind::none, tensor = spec.tensor.degree > 1;
-  if (!data && !tensor && spec.pipeline.degree == 1) return;
+  const DataKind kind = spec.data.kind;
+  const bool tensor = spec.tensor.degree > 1, pipeline = spec.pipeline.degree > 1, data = kind != DataKind::none;
+  if (spec.world() == 1 && !data) return;
   const Training& training = spec.training;
-  const std::string with = data ? "data parallelism" : tensor ? "tensor parallelism" : "a pipeline";
+  const std::string with = data ? "data parallelism" : tensor ? "tensor parallelism" : pipeline ? "a pipeline" : "context parallelism";
   const auto refuse = [&](std::string at, std::string what) {
     add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
-  if (training.method == Method::lora) refuse("method", "lora");
   if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
   if (!training.adapter.modules_to_save.empty()) refuse("adapter/modules_to_save", "modules_to_save");
+  if (training.method == Method::lora && (tensor || pipeline))
+    add(problems, {"/training/method", "unsupported",
+                   "lora is not supported with tensor parallelism or a pipeline yet. Supported: with data parallelism."});
+  const bool whole = kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2;
+  if (training.base_quantization && data && !whole)
+    add(problems, {"/training/base_quantization", "unsupported",
+                   "a quantised base is not supported where weights are sharded yet. Supported: with ddp, zero_redundancy, zero1, zero2."});
   if (training.loop != Loop::plain && spec.data.kind != DataKind::ddp) refuse("loop", "a loop of Transformers");
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
-  const bool splits = tensor || spec.pipeline.degree > 1;
+  const bool splits = tensor || pipeline || spec.context.degree > 1 || kind == DataKind::zero3;
   if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || (training.loss == Loss::liger_fused_linear && splits))
     refuse("loss", "a loss that takes the head over");
+  if (training.loss == Loss::liger_cross_entropy && spec.context.degree > 1) refuse("loss", "Liger's cross-entropy");
   if (training.grad_scaler) refuse("grad_scaler", "a gradient scaler");
   if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "full_reentrant");
   if (training.optimizer.name > OptimizerName::sgd) refuse("optimizer/name", "this optimizer");
@@ -274,13 +284,15 @@ void check_software(Spec& spec, Problems& problems) {
   const Software& software = spec.software;
   Training& training = spec.training;
   if (software.trl == Trl::v0_24 && software.transformers == Transformers::v5)
-    problems.push_back({"/software/trl", "conflict", "TRL 0.24 runs with Transformers 4: give transformers 4.56"});
+    add(problems, {"/software/trl", "conflict", "TRL 0.24 runs with Transformers 4: give transformers 4.56"});
   if (software.transformers == Transformers::v5) return;
   const auto refuse = [&](std::string at, std::string what) {
-    problems.push_back({at, "unsupported", what + " is not supported with Transformers 4 yet."});
+    add(problems, {at, "unsupported", what + " is not supported with Transformers 4 yet."});
   };
   if (spec.tensor.degree > 1) refuse("/parallel/tensor/degree", "tensor parallelism");
   if (spec.pipeline.degree > 1) refuse("/parallel/pipeline/degree", "a pipeline");
+  if (spec.context.degree > 1) refuse("/parallel/context/degree", "context parallelism");
+  if (spec.data.kind == DataKind::zero3) refuse("/parallel/data/kind", "ZeRO-3");
   if (training.loop == Loop::sft_trainer && (software.trl != Trl::v0_24 || software.transformers != Transformers::v4_56))
     refuse("/training/loop", "SFTTrainer but TRL 0.24's over Transformers 4.56");
   if (training.objective != Objective::sft) refuse("/training/objective", "dpo");
@@ -325,6 +337,7 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   spec.data = parallel.data;
   spec.tensor = parallel.tensor;
   spec.pipeline = parallel.pipeline;
+  spec.context = parallel.context;
   spec.offload = parallel.offload;
   check_parallel(spec, problems);
   spec.rank = parallel.rank;

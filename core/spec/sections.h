@@ -20,6 +20,7 @@ struct Parallel {
   DataParallel data;
   TensorParallel tensor;
   PipelineParallel pipeline;
+  ContextParallel context;
   Offload offload;
   std::int64_t rank = 0;
   std::int64_t world = 1;  // ranks in all

@@ -21,7 +21,7 @@ enum class Objective : std::uint8_t { sft, dpo };
 enum class Mask : std::uint8_t { none, padded };
 enum class Loss : std::uint8_t { standard, chunked, liger_fused_linear, liger_cross_entropy, trl_tiled };
 enum class Loop : std::uint8_t { plain, trainer, sft_trainer };
-enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, fsdp1, fsdp2 };
+enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, zero3, fsdp1, fsdp2 };
 
 enum class OptimizerName : std::uint8_t {
   adamw,
@@ -135,22 +135,44 @@ struct Software {
   bool config_use_cache = false;  // before 5 Trainer leaves the config's cache on
 };
 
+// DeepSpeed's zero_optimization, in elements. None: Transformers' size for "auto", or DeepSpeed's default.
+struct ZeroOptimization {
+  std::optional<std::int64_t> reduce_bucket_size = std::nullopt;
+  bool overlap_comm = false;  // zero1, zero2; zero3 always gathers on a stream of its own
+  // zero3
+  std::optional<std::int64_t> prefetch_bucket_size = std::nullopt;
+  std::optional<std::int64_t> persistence_threshold = std::nullopt;  // parameters up to so many elements are not sharded in a step
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t max_reuse_distance = 1'000'000'000;
+  std::int64_t sub_group_size = 1'000'000'000;
+};
+
+enum class BackwardPrefetch : std::uint8_t { before, after, none };
+
 struct DataParallel {
   DataKind kind = DataKind::none;
   std::int64_t degree = 1;  // ranks
   // ddp and zero_redundancy
-  std::int64_t bucket_cap_mb = 25;
+  std::optional<std::int64_t> bucket_cap_mb = std::nullopt;  // none: 25, and 1 for the first
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
   bool find_unused_parameters = false;
-  // zero1, zero2
-  bool auto_buckets = true;                                       // Transformers' sizes for "auto"
-  std::optional<std::int64_t> reduce_bucket_size = std::nullopt;  // elements
-  // fsdp2
-  std::int64_t replicate = 1;  // copies of the sharded model (HSDP); degree counts all ranks
+  bool parameters_as_bucket_view = false;  // zero_redundancy
+  // zero1, zero2, zero3
+  bool auto_buckets = true;  // Transformers' sizes for "auto"
+  ZeroOptimization zero = {};
+  // fsdp1, fsdp2
+  std::int64_t replicate = 1;  // copies of the sharded model (HSDP, HYBRID_SHARD); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;
-  bool reshard_after_forward = true;  // fsdp1: FULL_SHARD
+  bool reshard_after_forward = true;  // fsdp1: FULL_SHARD, HYBRID_SHARD
+  // fsdp1
+  bool shards = true;  // not NO_SHARD
+  bool use_orig_params = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::before;
+  bool forward_prefetch = false;
+
+  std::int64_t shard_ranks() const { return degree / replicate; }
 };
 
 struct TensorParallel {
@@ -159,7 +181,14 @@ struct TensorParallel {
   bool loss = false;        // logits and loss on a part of the vocabulary each
 };
 
-enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe };
+// Each rank has a part of every row's sequence; attention gathers or passes on keys and values.
+struct ContextParallel {
+  std::int64_t degree = 1;
+  bool all_to_all = false;   // keys and values go from rank to rank, else all are gathered at once
+  bool load_balance = true;  // each rank has a chunk of the beginning and one of the end
+};
+
+enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe, zero_bubble, zero_bubble_v, dual_pipe_v };
 
 struct PipelineParallel {
   std::int64_t degree = 1;  // ranks, a stage each
@@ -190,6 +219,7 @@ struct Cluster {
   std::int64_t nodes = 1;
   std::optional<Bytes> memory;               // for the allocator; none: what the GPU shows less what lies outside
   std::optional<std::int64_t> network_gbps;  // Gb/s of each GPU to other nodes; none: as the vendor's own systems
+  std::optional<Bytes> host_memory;          // of a node; none: not known
 };
 
 struct AllocatorOptions {
@@ -210,8 +240,11 @@ struct Spec {
   DataParallel data;
   TensorParallel tensor;
   PipelineParallel pipeline;
+  ContextParallel context;
   Offload offload;
   std::int64_t rank = 0;  // the rank that is played
+  // Of all ranks tensor ranks lie next to each other, then context, then data, then pipeline (torch's device mesh, torchtitan's order).
+  std::int64_t world() const { return data.degree * tensor.degree * pipeline.degree * context.degree; }
   Cluster cluster;
   AllocatorOptions allocator;
   Software software;

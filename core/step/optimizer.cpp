@@ -63,7 +63,10 @@ void update_all(Device& device, const Optimizers& optimizers) {
       device.meter.update(bytes, optimizer->parameters().front().tensor.dtype(), tensors);
     }
     const Meter::Muted counted(device.meter);
-    optimizer->step();
+    if (optimizer->around)
+      optimizer->around([&] { optimizer->step(); });
+    else
+      optimizer->step();
   }
 }
 

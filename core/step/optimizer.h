@@ -21,7 +21,8 @@ class Optimizer {
   virtual void step() = 0;
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
-  std::function<void(int lists)> before_update;  // as UpdateGroup's
+  std::function<void(int lists)> before_update;                   // as UpdateGroup's
+  std::function<void(const std::function<void()>& step)> around;  // as UpdateGroup's
 
  protected:
   // A zero-filled state of a parameter.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "plan/context_parallel.h"
 #include "plan/rank.h"
 #include "step/grad_scaler.h"
 #include "step/optimizer.h"
@@ -45,6 +46,7 @@ class TrainingLoop {
     for (const UpdateGroup& group : rank.update_groups) {
       append_optimizers(optimizers_, device, group.parameters, spec.training.optimizer);
       optimizers_.back()->before_update = group.before_update;
+      optimizers_.back()->around = group.around;
     }
   }
 
@@ -95,6 +97,12 @@ class TrainingLoop {
       position_ids_.reset();
       position_ids_ = unsqueeze(device_.empty({training_.sequence}, Dtype::int64), 0);
     }
+    std::vector<Tensor> context;  // of context_parallel, until the backward is over
+    if (rank_.ring.ranks > 1) {
+      own_labels_.reset();
+      position_ids_.reset();
+      context = split_batch(rank_.ring, ids_, labels_, own_ids_, own_labels_, position_ids_);
+    }
     rank_.before_micro_batch(a + 1 == training_.accumulation);
     {
       const AutocastRegion autocast(device_, training_.autocast);
@@ -120,7 +128,10 @@ class TrainingLoop {
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
     if (training_.mask == Mask::padded) options.padding = {device_.empty(ids_.sizes(), Dtype::int64), true};
-    return rank_.model->loss(ids_, labels_, options, rank_.hooks);
+    if (rank_.ring.ranks == 1) return rank_.model->loss(ids_, labels_, options, rank_.hooks);
+    options.ring = rank_.ring;
+    options.shifted_labels = true;
+    return rank_.model->loss(own_ids_, own_labels_, options, rank_.hooks);
   }
 
   // -log_probabilities.mean()
@@ -193,6 +204,7 @@ class TrainingLoop {
   GradScaler scaler_;
   Tensor position_ids_;
   Tensor ids_, labels_, loss_;
+  Tensor own_ids_, own_labels_;  // this rank's part under context parallelism
   std::string prefix_, phase_;
 };
 

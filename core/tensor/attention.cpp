@@ -3,6 +3,7 @@
 
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
+#include "tensor/ring_attention.h"
 
 namespace llmem {
 
@@ -76,7 +77,7 @@ Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& val
   const Tensor softmax_d = device.empty({rows, heads, sequence}, Dtype::float32);
   const Tensor dq_accumulator = device.empty({rows, sequence, heads, divide_up(d, 32) * 32}, Dtype::float32);
   if (key.size(1) != heads) {
-    const Dims expanded{rows, query.size(2), heads, d};
+    const Dims expanded{rows, key.size(2), heads, d};
     const Tensor dk_expanded = device.empty(expanded, key.dtype()), dv_expanded = device.empty(expanded, value.dtype());
   }
   return {dq, dk, dv};
@@ -120,20 +121,26 @@ Tensor as_token_major(const Tensor& states) { return contiguous(transpose(states
 // Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
 // tensor that is not used (flash_api.cpp, mha_fwd), which the package flash-attn has not (csrc/flash_attn/flash_api.cpp, FlashAttnFunc).
 enum class FlashBuild : std::uint8_t { pytorch, package };
+FlashForward flash_kernel(const Tensor& query, const Tensor& key, double dropout, FlashBuild build) {
+  Device& device = query.device();
+  const Meter::Muted no_kernel(device.meter);
+  meter_attention(query, key, false);
+  FlashForward made;
+  made.output = like_input(query);
+  made.logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
+  const Tensors parts = dropout > 0 ? Tensors() : flash_parts(query, key);  // "SplitKV is not implemented for dropout"
+  made.rng_state = device.empty({2}, Dtype::int64);
+  if (build == FlashBuild::pytorch) made.unused = device.empty({1}, Dtype::int64);
+  if (dropout > 0 && device.saving_frame) device.scratch(Bytes{16});
+  return made;
+}
+
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, FlashBuild build = FlashBuild::pytorch) {
   Recorder grad("flash_attention", {&query, &key, &value});
-  Device& device = query.device();
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
-  const Meter::Muted no_kernel(device.meter);
-  meter_attention(query, key, false);
-  const Tensor result = like_input(query);
-  const Tensor logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
-  const Tensors parts = dropout > 0 ? Tensors() : flash_parts(query, key);  // "SplitKV is not implemented for dropout"
-  const Tensor rng_state = device.empty({2}, Dtype::int64),
-               unused = build == FlashBuild::pytorch ? device.empty({1}, Dtype::int64) : Tensor();
-  if (dropout > 0 && device.saving_frame) device.scratch(Bytes{16});
+  const auto [result, logsumexp, rng_state, unused] = flash_kernel(query, key, dropout, build);
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved rng_ = grad.save_if(grad.recording(), rng_state);
@@ -293,6 +300,13 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
   const Tensor k = key.dtype() == Dtype::float32 ? to(key, half) : key;
   const Tensor v = value.dtype() == Dtype::float32 ? to(value, half) : value;
   return flash_of_any_head(q, k, v, 0, FlashBuild::package);
+}
+
+FlashForward flash_forward(const Tensor& query, const Tensor& key) { return flash_kernel(query, key, 0, FlashBuild::pytorch); }
+
+Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Tensor upstream = as_token_major(gradient), out = as_token_major(output);
+  return flash_backward(query, key, value);
 }
 
 }  // namespace llmem

@@ -23,7 +23,9 @@ Saved::Saved(const Tensor& tensor) {
     index_ = frame->number_saved();
     return;
   }
-  alias_ = detach(tensor);
+  // SavedVariable keeps a leaf itself. That shows only where its memory is exchanged while it is saved: `param.data = …`.
+  const bool itself = device.module_hooks && !frame && !tensor->grad_fn;
+  alias_ = itself ? tensor : detach(tensor);
   device.mark_saved(tensor->storage->allocation);
   if (frame) frame->keep_recomputed(alias_);
 }

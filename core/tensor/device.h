@@ -20,6 +20,7 @@
 namespace llmem {
 
 struct Node;
+class ModuleHooks;
 
 // What kernels read of a GPU to size their scratch.
 struct GpuKind {
@@ -98,6 +99,7 @@ class Device {
   bool inside_autocast = false;
   bool training = true;          // modules' mode: train() or eval()
   bool wrapped_tensors = false;  // ops run on DTensors
+  ModuleHooks* module_hooks = nullptr;
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
   Ref<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are

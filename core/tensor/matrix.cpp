@@ -79,9 +79,42 @@ Dims with_last(Dims sizes, std::int64_t last) {
 
 }  // namespace
 
+namespace {
+
+// deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3: one node that saves input and weight, whatever wants a gradient.
+Tensor linear_of_zero3(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  Recorder grad("linear", {&input, &weight, &bias});
+  const std::int64_t out = weight.size(0), in = weight.size(1);
+  Tensor result;
+  {
+    const With no_grad(input.device().grad_enabled, false);
+    const Tensor rows = reshape(input, matrix_of(input));
+    result = unsafe_view(gemm(rows, {rows.size(0), out}, in), with_last(input.sizes(), out));
+  }
+  Saved input_ = grad.save_if(grad.recording(), input);
+  Saved weight_ = grad.save_if(grad.recording(), weight);
+  Saved bias_ = grad.save_if(grad.recording() && bias, bias);
+  grad.attach(result);
+  const bool needs_input = grad.needs(0), needs_weight = grad.needs(1), needs_bias = grad.needs(2);
+  grad.backward([=, input_ = std::move(input_), weight_ = std::move(weight_), bias_ = std::move(bias_)](Tensors& gradients) {
+    const Tensor saved_input = input_.unpack(), saved_weight = weight_.unpack();
+    const Tensor saved_bias = bias_ ? bias_.unpack() : Tensor();
+    const std::int64_t rows = gradients[0].numel() / out;
+    Tensors made(3);
+    if (needs_input) made[0] = view(gemm(gradients[0], {rows, in}, out), saved_input.sizes());
+    if (needs_weight) made[1] = gemm(gradients[0], {out, in}, rows);
+    if (needs_bias) made[2] = sum_to(gradients[0], {out});
+    return made;
+  });
+  return result;
+}
+
+}  // namespace
+
 // aten/src/ATen/native/Linear.cpp: with a bias addmm over the flattened input, without one matmul, which folds
 // (aten/src/ATen/native/LinearAlgebra.cpp, should_fold). Autocast casts the arguments from the last to the first.
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  if (input.device().module_hooks) return linear_of_zero3(input, weight, bias);
   const Tensor cast_bias = bias ? autocast(bias) : bias;
   const Tensor cast_weight = autocast(weight);
   const Tensor cast_input = autocast(input);
@@ -146,12 +179,12 @@ Tensor baddbmm(const Tensor& input, const Tensor& first, const Tensor& second) {
     Tensors out(2);
     if (saved2) out[0] = mul_scalar(gemm(gradient, {gradient.size(0), gradient.size(1), saved2.size(1)}, gradient.size(2)));
     if (saved1) {
-      const auto second = [&] {
+      const auto of_batch2 = [&] {
         const Tensor product = gemm(gradient, {gradient.size(0), saved1.size(2), gradient.size(2)}, gradient.size(1));
         const Tensor left = as_blas_takes(saved1);
         return product;
       };
-      const Tensor product = second();
+      const Tensor product = of_batch2();
       out[1] = mul_scalar(product);
     }
     return out;

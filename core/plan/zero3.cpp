@@ -1,0 +1,350 @@
+#include <algorithm>
+#include <limits>
+
+#include "plan/adapt.h"
+#include "plan/deepspeed.h"
+#include "plan/rank.h"
+#include "plan/zero3_parameters.h"
+#include "tensor/autograd.h"
+#include "tensor/ops.h"
+
+// deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, over a model that was built inside zero.Init, as Transformers does:
+// gradients are reduced by buckets, a rank updates its parts in fp32. contiguous_gradients, reduce_scatter and overlap_comm at their
+// defaults (on).
+namespace llmem {
+
+namespace {
+
+constexpr std::uint8_t reduce_stream = 2;
+
+// runtime/zero/config.py
+constexpr std::int64_t default_reduce_bucket = 500'000'000, default_prefetch_bucket = 50'000'000, default_persistence = 100'000;
+
+// transformers/integrations/deepspeed.py, trainer_config_finalize: what "auto" becomes.
+struct Sizes {
+  std::int64_t reduce_bucket, persistence;
+  ZeroSizes coordinator;
+};
+Sizes sizes_of(const DataParallel& data, std::int64_t hidden) {
+  const ZeroOptimization& zero = data.zero;
+  const bool automatic = data.auto_buckets;
+  const auto width = static_cast<double>(hidden);
+  const auto prefetch = static_cast<std::int64_t>(0.9 * width * width);
+  return {zero.reduce_bucket_size.value_or(automatic ? hidden * hidden : default_reduce_bucket),
+          zero.persistence_threshold.value_or(automatic ? 10 * hidden : default_persistence),
+          {zero.prefetch_bucket_size.value_or(automatic ? prefetch : default_prefetch_bucket), zero.max_live_parameters,
+           zero.max_reuse_distance}};
+}
+
+class ShardedOptimizer {
+ public:
+  ShardedOptimizer(Device& device, const Spec& spec, const Architecture& architecture, bool has_adapters)
+      : device_(device),
+        sizes_(sizes_of(spec.data, architecture.hidden_size)),
+        ranks_(spec.data.degree),
+        rank_(spec.rank),
+        offloads_optimizer_(spec.offload.optimizer),
+        offloads_parameters_(spec.offload.parameters),
+        clips_(spec.training.max_grad_norm.has_value()),
+        communicated_(spec.training.weights),
+        sub_group_size_(spec.data.zero.sub_group_size),
+        accumulation_(spec.training.accumulation),
+        coordinator_(device, sizes_.coordinator, ranks_, has_adapters ? 3 : 0) {}
+
+  ParameterCoordinator& coordinator() { return coordinator_; }
+
+  // zero.Init: a module's tensors are made whole, then each is cut.
+  void shard_at_birth(const std::vector<NamedTensor>& tensors, bool trains) {
+    for (std::size_t i = 0; i < tensors.size();) {
+      std::size_t end = i + 1;
+      while (end < tensors.size() && module_of(tensors[end].name) == module_of(tensors[i].name)) ++end;
+      std::vector<Tensor> whole;
+      for (std::size_t k = i; k < end; ++k) whole.push_back(weights(tensors[k].tensor.numel(), tensors[k]));
+      for (std::size_t k = i; k < end; ++k) {
+        shard(tensors[k], trains);
+        whole[k - i].reset();
+      }
+      i = end;
+    }
+  }
+
+  // A tied head is made and cut, too, and then forgotten.
+  void forget_tied_head(const NamedTensor& embedding) {
+    Tensor whole = weights(embedding.tensor.numel(), embedding);
+    if (offloads_parameters_) return;
+    const Tensor part = weights(divide_up(whole.numel(), ranks_), embedding);
+    whole.reset();
+  }
+
+  // Parameters that were there already, in the order of model.parameters().
+  void shard_adapters(const std::vector<NamedTensor>& adapters) {
+    for (const NamedTensor& each : adapters) {
+      const Tensor whole = detach(each.tensor);
+      shard(each, true);
+    }
+  }
+
+  // The rest of __init__.
+  void prepare() {
+    const OpScope op(device_, "zero_init");
+    if (!offloads_optimizer_) overflow_ = device_.empty({1}, Dtype::boolean);
+    for (const auto& p : coordinator_.parameters()) {
+      p->persists = p->numel <= sizes_.persistence;
+      if (p->trains) trained_.push_back(p.get());
+    }
+    make_sub_groups();
+    flatten();
+    make_master_weights();
+    bucket_ = buffer(sizes_.reduce_bucket, communicated_, Category::communication);
+    if (!offloads_optimizer_) { kept_gradients_ = buffer(total_, accumulated(), Category::gradients); }
+    coordinator_.gather_and_release_each();
+    for (PartitionedParameter* p : trained_) p->tensor->accumulator->post_hook = [this, p] { gradient_ready(*p); };
+  }
+
+  // What torch's optimizer is given, a sub-group at a time.
+  std::vector<UpdateGroup> update_groups() {
+    std::vector<UpdateGroup> groups;
+    for (SubGroup& group : sub_groups_) {
+      UpdateGroup update;
+      if (!offloads_optimizer_) update.parameters = {{"flat.weight", group.master, -1}};
+      update.around = [this, &group](const std::function<void()>& step) { update_sub_group(group, step); };
+      groups.push_back(std::move(update));
+    }
+    return groups;
+  }
+
+  void begin_micro_batch() {
+    coordinator_.begin_forward();
+    ++micro_batch_;
+  }
+
+  void run_backward(const Tensor& loss) {
+    const Tensor averaged = mul_scalar(loss);
+    const Tensor scaled = mul_scalar(averaged);
+    backward(scaled, {[this] { reduce(); }});
+    coordinator_.backward_is_over();
+  }
+
+  void step(const std::function<void()>& update) {
+    const OpScope op(device_, "zero_step");
+    micro_batch_ = 0;
+    coordinator_.release_all();
+    std::vector<Tensor> group_norms;
+    Tensor norm;
+    if (offloads_optimizer_) {
+      device_.scratch(Bytes{4});
+      offloaded_norms_.clear();
+    } else {
+      group_norms = norms_of_groups();
+      norm = combined_norm(device_, static_cast<std::int64_t>(group_norms.size()));
+      check_norm(device_);
+    }
+    const Tensor global_norm = device_.empty({}, Dtype::float32);
+    update();
+    coordinator_.gather_persistent();
+    global_norm_ = offloads_optimizer_ ? Tensor() : global_norm;
+  }
+
+ private:
+  struct SubGroup {
+    std::vector<PartitionedParameter*> parameters;
+    std::int64_t numel = 0;  // of this rank's parts
+    Tensor master;
+  };
+
+  Dtype dtype() const { return trained_.front()->tensor.dtype(); }
+  // engine.py, get_data_types: gradients are kept in the dtype of the model.
+  Dtype accumulated() const { return communicated_; }
+
+  Tensor weights(std::int64_t numel, const NamedTensor& of) const {
+    const ModuleScope scope(device_, module_of(of.name));
+    const OpScope op(device_, "parameter");
+    return buffer(numel, of.tensor.dtype(), Category::weights);
+  }
+
+  Tensor buffer(std::int64_t numel, Dtype type, Category category) const {
+    const Tensor made = device_.empty({numel}, type);
+    device_.set_category(made->storage->allocation, category);
+    return made;
+  }
+
+  void shard(const NamedTensor& each, bool trains) {
+    PartitionedParameter& p = coordinator_.add(each.name, each.tensor, trains);
+    p.on_host = offloads_parameters_;
+    if (!p.on_host) p.partition = weights(p.part, each);
+  }
+
+  void make_sub_groups() {
+    for (PartitionedParameter* p : trained_) {
+      if (sub_groups_.empty() || sub_groups_.back().numel >= sub_group_size_) sub_groups_.emplace_back();
+      sub_groups_.back().parameters.push_back(p);
+      sub_groups_.back().numel += p->part;
+      total_ += p->part;
+    }
+  }
+
+  // _create_fp16_partitions_with_defragmentation: by way of the host into one flat tensor.
+  void flatten() {
+    for (PartitionedParameter* p : trained_) {
+      p->partition.reset();
+      p->on_host = offloads_parameters_;
+    }
+    if (offloads_parameters_) return;
+    device_.empty_cache();
+    flat_ = buffer(total_, dtype(), Category::weights);
+  }
+
+  void make_master_weights() {
+    if (offloads_optimizer_) return;
+    std::int64_t largest = 0;
+    {
+      Tensor converted;  // a loop variable: it goes when the next has been made
+      for (SubGroup& group : sub_groups_) {
+        largest = std::max(largest, group.numel);
+        if (dtype() != Dtype::float32) converted = device_.empty({group.numel}, Dtype::float32);
+        group.master = buffer(group.numel, Dtype::float32, Category::weights);
+      }
+    }
+    device_.scratch(size_of(Dtype::float32) * largest);  // initialize_optimizer_states: a gradient of zeros
+  }
+
+  // reduce_independent_p_g_buckets_and_remove_grads
+  void gradient_ready(PartitionedParameter& p) {
+    if (in_bucket_ + p.numel > sizes_.reduce_bucket && in_bucket_ > 0) reduce();
+    if (in_bucket_ + p.numel <= sizes_.reduce_bucket) p.tensor->grad->storage = bucket_->storage;
+    waiting_.push_back(&p);
+    in_bucket_ += p.numel;
+  }
+
+  // __reduce_and_partition_ipg_grads
+  void reduce() {
+    if (waiting_.empty()) return;
+    const OpScope op(device_, "reduce_scatter");
+    const With stream(device_.stream, reduce_stream);
+    std::sort(waiting_.begin(), waiting_.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
+    std::vector<Tensor> gradients;
+    Bytes reduced;
+    for (const PartitionedParameter* p : waiting_) {
+      Tensor gradient(p->tensor->grad);
+      const bool own_memory = gradient->storage.get() != bucket_->storage.get();
+      if (own_memory && gradient.dtype() != communicated_) gradient = unary_no_grad(gradient, "cast", communicated_);
+      gradients.push_back(std::move(gradient));
+      reduced += size_of(communicated_) * (p->part * ranks_);
+    }
+    device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, reduced.count, reduce_stream);
+    const Tensor flat = interleaved();
+    for (PartitionedParameter* p : waiting_) {
+      if (offloads_optimizer_ && p->part * rank_ < p->numel) offload_gradient(*p);
+      p->tensor->grad.reset();
+    }
+    waiting_.clear();
+    in_bucket_ = 0;
+    uploaded_.reset();
+  }
+
+  // comm/coalesced_collectives.py, reduce_scatter_coalesced: every rank's parts one after the other; one gradient that divides is
+  // reduced where it is.
+  Tensor interleaved() const {
+    if (waiting_.size() == 1 && waiting_.front()->numel % ranks_ == 0) return {};
+    std::vector<Tensor> padding;
+    std::int64_t numel = 0;
+    for (std::int64_t r = 0; r < ranks_; ++r) {
+      for (const PartitionedParameter* p : waiting_) {
+        const std::int64_t missing = p->part - std::clamp<std::int64_t>(p->numel - r * p->part, 0, p->part);
+        if (missing > 0) padding.push_back(device_.empty({missing}, communicated_));
+        numel += p->part;
+      }
+    }
+    return buffer(numel, communicated_, Category::communication);
+  }
+
+  // partition_grads and _offload_grad_partition_at_boundary
+  void offload_gradient(const PartitionedParameter& p) {
+    const std::int64_t count = std::min(p.part, p.numel - rank_ * p.part);
+    const Tensor back = buffer(count, accumulated(), Category::communication);
+    uploaded_ = back;
+    if (micro_batch_ < accumulation_) return;
+    offloaded_norms_.push_back(norm_in_double(device_, count));
+    device_.scratch(size_of(Dtype::float32) * count);
+  }
+
+  std::vector<Tensor> norms_of_groups() const {
+    std::vector<Tensor> groups;
+    for (const SubGroup& group : sub_groups_) {
+      std::vector<Tensor> norms;
+      for (const PartitionedParameter* p : group.parameters) norms.push_back(norm_in_double(device_, p->part));
+      groups.push_back(group_norm(device_, norms));
+    }
+    return groups;
+  }
+
+  // _prepare_sub_group, unscale_and_clip_grads, _optimizer_step, _release_sub_group
+  void update_sub_group(SubGroup& group, const std::function<void()>& step) {
+    if (offloads_optimizer_) return step();
+    {
+      const bool one = group.parameters.size() == 1;
+      const Tensor flat = one ? Tensor() : device_.empty({group.numel}, accumulated());
+      const Tensor gradient = accumulated() == Dtype::float32 && flat ? flat : device_.empty({group.numel}, Dtype::float32);
+      device_.set_category(gradient->storage->allocation, Category::gradients);
+      group.master->grad = gradient.impl();
+    }
+    if (clips_) clip_by_norm(device_);
+    step();
+    group.master->grad.reset();
+  }
+
+  Device& device_;
+  Sizes sizes_;
+  std::int64_t ranks_, rank_;
+  bool offloads_optimizer_, offloads_parameters_, clips_;
+  Dtype communicated_;
+  std::int64_t sub_group_size_, accumulation_, total_ = 0, micro_batch_ = 0;
+  ParameterCoordinator coordinator_;
+  std::vector<PartitionedParameter*> trained_;
+  std::vector<SubGroup> sub_groups_;
+  Tensor overflow_, flat_, bucket_, kept_gradients_, global_norm_, uploaded_;
+  std::vector<PartitionedParameter*> waiting_;
+  std::int64_t in_bucket_ = 0;
+  std::vector<Tensor> offloaded_norms_;
+};
+
+}  // namespace
+
+Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architecture) {
+  const Training& training = spec.training;
+  Rank rank;
+  rank.has_adapters = training.method == Method::lora;
+  std::vector<NamedTensor> before_head, head;  // the rotary embedding is made between them
+  rank.model = std::make_unique<CausalLm>(architecture, training.weights, [&](const TensorRequest& request) {
+    // Buffers are born in the dtype that zero.Init gives to all floating tensors.
+    const bool buffer = request.kind == TensorRequest::buffer;
+    const Tensor made = device.unallocated(request.sizes, buffer ? training.weights : request.dtype);
+    if (buffer) rank.buffers.push_back(made);
+    if (!buffer && !rank.has_adapters) require_grad(made);
+    return made;
+  });
+  rank.model->use_liger(training.liger);
+  const auto optimizer = std::make_shared<ShardedOptimizer>(device, spec, architecture, rank.has_adapters);
+  const std::string head_name = std::string(architecture.names.head) + ".";
+  for (const NamedTensor& each : rank.model->parameters()) (each.name.rfind(head_name, 0) == 0 ? head : before_head).push_back(each);
+  optimizer->shard_at_birth(before_head, !rank.has_adapters);
+  for (const Tensor& buffer : rank.buffers) {
+    buffer->storage->allocate();
+    device.set_category(buffer->storage->allocation, Category::weights);
+  }
+  if (architecture.tied_embeddings)
+    optimizer->forget_tied_head(before_head.front());
+  else
+    optimizer->shard_at_birth(head, !rank.has_adapters);
+  if (rank.has_adapters) optimizer->shard_adapters(add_adapters(device, *rank.model, training.adapter, training.weights, Birth::on_gpu));
+  optimizer->prepare();
+  device.module_hooks = &optimizer->coordinator();
+  rank.update_groups = optimizer->update_groups();
+  rank.clips = false;
+  rank.before_micro_batch = [optimizer](bool) { optimizer->begin_micro_batch(); };
+  rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
+  rank.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
+  return rank;
+}
+
+}  // namespace llmem

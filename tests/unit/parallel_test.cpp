@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/json.h"
+#include "embedded_presets.h"
+#include "model/config.h"
+#include "plan/rank.h"
+#include "report/estimate.h"
+#include "spec/read_spec.h"
+
+// Public reports about parallel runs (tests/cases/README.md has what is right and where it was reported), and what all ranks hold together.
+namespace llmem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double GiB = 1024.0 * 1024.0 * 1024.0;
+
+Json answer(const Json& spec) { return parse_json(estimate(spec.dump(), embedded_presets())).value; }
+
+Json report(const Json& spec) {
+  const Json a = answer(spec);
+  EXPECT_TRUE(a["ok"].get<bool>()) << a.dump().substr(0, 600);
+  return a["value"];
+}
+
+std::int64_t allocated(const Json& report, const std::string& at, const char* counter = "allocated") {
+  for (const Json& point : report["ranks"][0]["points"])
+    if (point["at"] == at) return point[counter];
+  ADD_FAILURE() << "no point " << at;
+  return 0;
+}
+
+bool warns(const Json& report, const std::string& words) {
+  for (const Json& note : report["warnings"])
+    if (note["text"].get<std::string>().find(words) != std::string::npos) return true;
+  return false;
+}
+
+Json llama(std::int64_t hidden, std::int64_t layers, std::int64_t vocabulary) {
+  return {{"name", "llama"},
+          {"config",
+           {{"model_type", "llama"},
+            {"architectures", {"LlamaForCausalLM"}},
+            {"hidden_size", hidden},
+            {"intermediate_size", hidden * 11 / 4},
+            {"num_hidden_layers", layers},
+            {"num_attention_heads", hidden / 64},
+            {"num_key_value_heads", hidden / 128},
+            {"vocab_size", vocabulary},
+            {"rms_norm_eps", 1e-5},
+            {"hidden_act", "silu"},
+            {"tie_word_embeddings", false}}}};
+}
+
+Json zero(const char* kind, std::int64_t ranks) { return {{"data", {{"kind", kind}, {"degree", ranks}}}}; }
+
+// 2 bytes a parameter are replicated; master weights, two moments and the gradients of a rank's part are 14 bytes of 1 / 8 each.
+TEST(ParallelCases, B09ZeRO2ReplicatesTwoBytesAParameter) {
+  const Json r = report({{"model", "meta-llama/Llama-3.2-3B"},
+                         {"training", {{"micro_batch", 1}, {"sequence", 128}, {"checkpointing", "full"}}},
+                         {"parallel", zero("zero2", 8)}});
+  const double parameters = r["parameters"]["total"];
+  const auto expected = [&](double replicated, double shared) { return parameters * (replicated + shared / 8); };
+  EXPECT_NEAR(static_cast<double>(allocated(r, "step1.zero_grad")) / expected(2, 12), 1.0, 0.02);
+  EXPECT_NEAR(static_cast<double>(allocated(r, "step1.backward0")) / expected(2, 14), 1.0, 0.02);
+  // The old formula, 4P + 16P / N, is far above.
+  EXPECT_LT(static_cast<double>(allocated(r, "step1.backward0")), 0.7 * expected(4, 16));
+}
+
+TEST(ParallelCases, B11ZeRO2FailsInTheOptimizer) {
+  Json spec = {{"model", "huggyllama/llama-7b"},
+               {"training", {{"micro_batch", 1}, {"sequence", 512}, {"checkpointing", "full"}}},
+               {"parallel", zero("zero2", 8)},
+               {"cluster", {{"gpu", "a100-sxm-80gb"}, {"memory", static_cast<std::int64_t>(30.5 * GiB)}}}};
+  const Json failed = report(spec);
+  EXPECT_EQ(failed["verdict"]["status"], "does_not_fit");
+  const Json& failure = failed["ranks"][0]["out_of_memory"];
+  ASSERT_TRUE(failure.is_object());
+  EXPECT_EQ(failure["phase"], "step0.optimizer");
+  EXPECT_NEAR(failure["tried"].get<double>() / GiB, 3.14, 0.01);  // as reported
+  EXPECT_GT(failure["allocated"].get<double>() / GiB, 25.1);      // 2P + 16P / 8
+  spec["parallel"] = zero("zero3", 8);
+  EXPECT_NE(report(spec)["verdict"]["status"], "does_not_fit");
+}
+
+TEST(ParallelCases, B14SevenGpusAreTooFew) {
+  Json spec = {{"model", "Qwen/Qwen2.5-32B"},
+               {"training", {{"micro_batch", 1}, {"sequence", 1024}, {"accumulation", 2}}},
+               {"parallel", zero("zero3", 7)},
+               {"cluster", {{"gpu", "a100-sxm-80gb"}}}};
+  const Json seven = report(spec);
+  EXPECT_EQ(seven["parameters"]["total"], 32'763'876'352);
+  EXPECT_EQ(seven["verdict"]["status"], "does_not_fit");
+  spec["parallel"] = zero("zero3", 8);
+  const Json eight = report(spec);
+  EXPECT_GT(eight["ranks"][0]["peak_allocated"].get<double>() / GiB, 68.7);  // 18P / 8 before anything else
+}
+
+TEST(ParallelCases, B17BelowStage3ParametersAreNotOffloaded) {
+  Json spec = {{"model", "mistralai/Mistral-7B-v0.1"},
+               {"training", {{"method", "lora"}, {"micro_batch", 1}, {"sequence", 256}, {"checkpointing", "full"}}},
+               {"parallel", zero("zero2", 8)}};
+  spec["parallel"]["offload"] = {{"optimizer", "cpu"}, {"parameters", "cpu"}};
+  const Json below = report(spec);
+  EXPECT_TRUE(warns(below, "stage 3 only"));
+  EXPECT_TRUE(warns(below, "base is whole on each GPU"));
+  const double base = 2.0 * below["parameters"]["total"].get<double>();
+  EXPECT_GT(static_cast<double>(allocated(below, "loaded")), base);
+  spec["parallel"]["data"]["kind"] = "zero3";
+  const Json three = report(spec);
+  EXPECT_FALSE(warns(three, "stage 3 only"));
+  EXPECT_LT(static_cast<double>(allocated(three, "loaded")), 0.05 * base);
+}
+
+TEST(ParallelCases, B22TheHostRunsOutOfMemory) {
+  Json spec = {{"model", "meta-llama/Llama-3.1-70B"},
+               {"training", {{"micro_batch", 1}, {"sequence", 512}, {"checkpointing", "full"}}},
+               {"parallel",
+                {{"data", {{"kind", "fsdp2"}, {"degree", 8}, {"reduce_dtype", "bfloat16"}}},
+                 {"offload", {{"optimizer", "cpu"}, {"parameters", "cpu"}}}}},
+               {"cluster", {{"gpu", "rtx-4090"}, {"gpus_per_node", 8}, {"host_memory", 500'000'000'000}}}};
+  const Json r = report(spec);
+  EXPECT_NE(r["verdict"]["status"], "does_not_fit");
+  EXPECT_NEAR(r["host"]["needed"].get<double>(), 8.0 * 70'553'706'496, 1e6);  // 564.4 GB
+  EXPECT_TRUE(warns(r, "host's memory runs out"));
+  spec["cluster"]["host_memory"] = 600'000'000'000;
+  EXPECT_FALSE(warns(report(spec), "host's memory runs out"));
+}
+
+TEST(ParallelCases, B31OneFlatTensorMakesAllGradients) {
+  Json spec = {{"model", llama(1024, 4, 8000)},
+               {"training",
+                {{"method", "lora"},
+                 {"weights", "float32"},
+                 {"micro_batch", 1},
+                 {"sequence", 256},
+                 {"adapter", {{"rank", 8}, {"targets", "all-linear"}}}}},
+               {"parallel", {{"data", {{"kind", "fsdp1"}, {"degree", 2}}}}}};
+  const Json one = report(spec);
+  EXPECT_TRUE(warns(one, "FSDP1 keeps frozen weights and adapters"));
+  const auto left_by_backward = [](const Json& r) { return allocated(r, "step1.backward0") - allocated(r, "step1.forward0"); };
+  spec["parallel"]["data"]["kind"] = "fsdp2";
+  const Json two = report(spec);
+  EXPECT_FALSE(warns(two, "FSDP1 keeps frozen weights and adapters"));
+  const double layers = 4.0 * (1024 * 1024 * (1 + 0.5 + 0.5 + 1) + 3 * 1024 * 2816);
+  // Half of fp32 gradients of all layers, against those of the adapters.
+  EXPECT_GT(static_cast<double>(left_by_backward(one) - left_by_backward(two)), 0.9 * 4 * layers / 2);
+}
+
+TEST(ParallelCases, B42AutocastKeepsWeightsGradientsAndOptimizer) {
+  Json spec = {{"model", llama(512, 4, 8000)},
+               {"training", {{"weights", "float32"}, {"micro_batch", 1}, {"sequence", 16}}},
+               {"parallel", zero("ddp", 2)}};
+  const Json single = report(spec);
+  spec["training"]["autocast"] = "bfloat16";
+  const Json mixed = report(spec);
+  EXPECT_EQ(allocated(single, "loaded"), allocated(mixed, "loaded"));
+  EXPECT_EQ(allocated(single, "step1.zero_grad"), allocated(mixed, "step1.zero_grad"));
+  // With next to no activations the casts of the weights come on top.
+  EXPECT_GT(allocated(mixed, "step1.forward0", "peak_allocated"), allocated(single, "step1.forward0", "peak_allocated"));
+}
+
+// ---- all ranks together
+
+struct Mesh {
+  Json parallel;
+  std::int64_t world = 1;
+  std::int64_t copies = 1;  // of every parameter
+};
+
+Mesh random_mesh(unsigned seed) {
+  const auto next = [&](unsigned choices) {
+    seed = seed * 1664525U + 1013904223U;
+    return (seed >> 16) % choices;
+  };
+  const std::int64_t data = 1 + next(7), tensor = std::int64_t{1} << next(3), stages = 1 + next(5), copies = 1 + next(3);
+  switch (next(5)) {
+    case 0: return {{{"data", {{"kind", "fsdp2"}, {"degree", data * copies}, {"replicate", copies}}}}, data * copies, copies};
+    case 1: return {{{"data", {{"kind", "fsdp1"}, {"degree", data}}}}, data, 1};
+    case 2: return {{{"tensor", {{"degree", tensor}}}}, tensor, 1};
+    case 3: return {{{"tensor", {{"degree", tensor}}}, {"data", {{"kind", "fsdp2"}, {"degree", data}}}}, tensor * data, 1};
+    default: return {{{"pipeline", {{"degree", stages}, {"microbatches", 4}}}}, stages, 1};
+  }
+}
+
+// Elements of every parameter that a rank updates.
+std::map<std::string, std::int64_t> held_by(Json spec, std::int64_t rank) {
+  spec["parallel"]["rank"] = rank;
+  const Reading<Spec> reading = read_spec(spec.dump(), {});
+  EXPECT_TRUE(reading.problems.empty()) << reading.problems.front().message;
+  const Architecture architecture = read_architecture(*reading.value.model.config).value;
+  Trace trace;
+  std::map<std::string, std::int64_t> held;
+  {
+    Device device({80, 108}, trace);
+    device.begin_phase("loaded");
+    const Rank made = make_rank(device, reading.value, architecture);
+    for (const NamedTensor& each : made.optimized) held[each.name] += each.tensor.numel();
+  }
+  return held;
+}
+
+TEST(Ranks, TogetherTheyHoldTheModel) {
+  for (unsigned seed = 0; seed < 25; ++seed) {
+    const Mesh mesh = random_mesh(seed * 7919U + 1);
+    const Json spec = {{"model", llama(512, 5, 1000)},
+                       {"training", {{"weights", "float32"}, {"micro_batch", 1}, {"sequence", 64}}},
+                       {"parallel", mesh.parallel}};
+    std::map<std::string, std::int64_t> together;
+    for (std::int64_t rank = 0; rank < mesh.world; ++rank) {
+      for (const auto& [name, count] : held_by(spec, rank)) together[name] += count;
+    }
+    const std::int64_t tensor = mesh.parallel.contains("tensor") ? mesh.parallel["tensor"]["degree"].get<std::int64_t>() : 1;
+    const Architecture architecture = read_architecture(spec["model"]["config"]).value;
+    for (const Parameter& parameter : parameters_of(architecture)) {
+      const bool whole_on_each = parameter.shape.size() == 1;  // norms, under tensor parallelism
+      EXPECT_EQ(together[parameter.name], parameter.count() * mesh.copies * (whole_on_each ? tensor : 1))
+          << parameter.name << " of " << mesh.parallel.dump();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llmem
