@@ -258,7 +258,8 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (training.base_quantization && data && !whole)
     add(problems, {"/training/base_quantization", "unsupported",
                    "a quantised base is not supported where weights are sharded yet. Supported: with ddp, zero_redundancy, zero1, zero2."});
-  if (training.loop != Loop::plain && spec.data.kind != DataKind::ddp) refuse("loop", "a loop of Transformers");
+  const bool only_ddp = kind == DataKind::ddp && !tensor && !pipeline && spec.context.degree == 1;
+  if (training.loop != Loop::plain && !only_ddp) refuse("loop", "a loop of Transformers");
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
   const bool splits = tensor || pipeline || spec.context.degree > 1 || kind == DataKind::zero3;
   if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || (training.loss == Loss::liger_fused_linear && splits))
