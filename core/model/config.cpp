@@ -228,7 +228,7 @@ namespace {
 
 // Whether every op of the forward is one that Llama's, Mistral's or Qwen's has, too.
 bool is_llamas_layer(const Architecture& a) {
-  return find_family(a.model_type)->body == nullptr && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
+  return find_family(a.model_type)->body == nullptr && a.experts.count == 0 && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
          a.names.layer == Names().layer && a.names.mlp == Names().mlp && !a.partly_rotary && !a.scaled_residual && !a.scaled_logits &&
          a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
 }
@@ -282,6 +282,11 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
              "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, for which it has neither DoRA nor dropout"}};
   if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())
     return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet for \"" + a.model_type + "\""}};
+  const bool calls_others = family.body != nullptr || a.experts.count > 0;
+  if (spec.data.kind == DataKind::zero3 && calls_others)  // its hooks are played where Linears, norms and embeddings are called
+    return {{"/parallel/data/kind", "unsupported", "zero3 is not supported yet for \"" + a.model_type + "\""}};
+  if (spec.context.degree > 1 && (calls_others || a.sliding_window > 0 || a.softcapped_attention))
+    return {{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""}};
   if (a.eager_only && spec.training.attention != Attention::eager)
     return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;

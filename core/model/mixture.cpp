@@ -313,8 +313,8 @@ Tensor Mixture::run_experts(const Tensor& rows, const Tensor& top_weights, const
   of_gate_up = begun(adapters->gate_up, gate_up);
   const Tensor sample_weights = reshape(top_weights, {chosen});
   const auto [expert_ids, permutation] = sort_vector(reshape(top_indices, {chosen}));
-  const auto selected_rows = [&] {
-    const Tensor token = unary_no_grad(permutation, "floor_divide", Dtype::int64);
+  const auto selected_rows = [&, &order = permutation] {
+    const Tensor token = unary_no_grad(order, "floor_divide", Dtype::int64);
     return index_along(rows, 0, token);
   };
   const Tensor selected = selected_rows();
