@@ -224,16 +224,19 @@ Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& c
 }
 
 Tensor CausalLm::embedded(const Tensor& ids, bool require_grad) const {
+  // The hook that enable_input_require_grads hangs on the module comes before those of a framework that wraps the model later.
+  const auto forward = [&](const Tensor& words) {
+    Tensor made = embedding(embed_tokens_, words);
+    if (embed_scale_) made = mul(made, to(embed_scale_, embed_tokens_.dtype()));  // Gemma2TextScaledWordEmbedding
+    if (require_grad && !made.requires_grad()) require_grad_of_activation(made);
+    return made;
+  };
   const auto of_module = [&] {
     const ModuleScope scope(ids.device(), architecture_->names.embedding);
     if (split_.ranks > 1) return split_embedding(embed_tokens_, ids, architecture_->vocab_size, split_.ranks, split_.sequence);
-    const Tensor embeds =
-        call_module(ids.device(), ids, itself, {&embed_tokens_}, [this](const Tensor& words) { return embedding(embed_tokens_, words); });
-    if (!embed_scale_) return embeds;
-    return mul(embeds, to(embed_scale_, embed_tokens_.dtype()));  // Gemma2TextScaledWordEmbedding
+    return call_module(ids.device(), ids, itself, {&embed_tokens_}, forward);
   };
   const Tensor embeds = of_module();
-  if (require_grad && !embeds.requires_grad()) require_grad_of_activation(embeds);
   if (architecture_->scaled_embedding != ScaledEmbedding::by_number) return embeds;
   return mul_scalar(embeds);  // GraniteModel: outside the module, whose result the hook of require_grad has seen
 }
