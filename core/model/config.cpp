@@ -251,6 +251,26 @@ std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
   return std::nullopt;
 }
 
+// peft/tuners/tuners_utils.py, inject_adapter: a list of names of which the model has none is an error.
+std::optional<Problem> check_targets(const AdapterOptions& adapter, const Architecture& a) {
+  std::vector<std::string_view> valid;
+  const std::vector<Parameter> parameters = parameters_of(a);
+  for (const Parameter& each : parameters) {
+    if (!each.of_linear) continue;
+    std::string_view module = each.name;
+    module.remove_suffix(module.size() - module.rfind('.'));  // ".weight"
+    const auto is_target = [&](const std::string& target) {
+      return module == target ||
+             (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
+    };
+    if (std::any_of(adapter.targets.begin(), adapter.targets.end(), is_target)) return std::nullopt;
+    const std::string_view last = module.substr(module.rfind('.') + 1);
+    if (std::find(valid.begin(), valid.end(), last) == valid.end()) valid.push_back(last);
+  }
+  return Problem{"/training/adapter/targets", "conflict",
+                 "no module of \"" + a.model_type + "\" has one of these names. It has " + listed(valid) + "; or take \"all-linear\""};
+}
+
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
@@ -276,6 +296,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
                  "in \"" + a.model_type + "\" PEFT takes \"" + target +
                      "\" for a part of the experts, which is supported with \"all-linear\" only"}};
   }
+  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear)
+    if (std::optional<Problem> problem = check_targets(spec.training.adapter, a)) return {*std::move(problem)};
   if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) &&
       (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
     return {{"/training/adapter", "conflict",

@@ -39,6 +39,7 @@ void Module::linear(std::string_view name, std::int64_t in, std::int64_t out, bo
 void Module::conv1d_of_gpt2(std::string_view name, std::int64_t in, std::int64_t out) const {
   const Module conv = child(name);
   conv.parameter("weight", {in, out});
+  tensors_.back().of_linear = true;  // PEFT adapts it like one
   conv.parameter("bias", {out});
 }
 

@@ -275,19 +275,35 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
   return trained;
 }
 
+namespace {
+
+// What adapt_experts makes for one parameter of a mixture: its router [experts, in], or all experts' matrices [experts, out, in].
+std::int64_t count_on_experts(const Architecture& a, const Parameter& each, std::int64_t rank) {
+  const std::vector<std::int64_t>& shape = each.shape;
+  if (shape.size() == 2 && ends_in(module_of(each.name), name_of(a.names.mixture, 'R'))) return rank * (shape[0] + shape[1]);
+  if (shape.size() != 3) return 0;
+  const bool fused = ends_in(each.name, "gate_up_proj");
+  return rank * shape[0] * (fused ? 2 : 1) * (shape[1] + shape[2]);
+}
+
+}  // namespace
+
 std::int64_t trained_count(const Training& training, const Architecture& a) {
   const AdapterOptions& options = training.adapter;
+  const bool on_experts = options.all_linear && peft_adapts_experts(a);
   const std::string embedding = embedding_of(a);
   std::int64_t count = 0;
   for (const Parameter& each : a.tensors) {
     if (each.kind != Parameter::Kind::parameter) continue;
     const std::string_view module = module_of(each.name);
     const bool copied = asks_for(options.modules_to_save, module) && (module == embedding || module == a.names.head);
-    const bool adaptable = each.shape.size() == 2 && module != embedding;
+    const bool adaptable = each.of_linear && !(on_experts && names_a_part_of_experts(a, module));
     if (training.method == Method::full || copied) {
       count += each.count();
     } else if (adaptable && (options.all_linear ? module != a.names.head : any_ends(module, options.targets))) {
       count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[0] : 0);
+    } else if (on_experts) {
+      count += count_on_experts(a, each, options.rank);
     }
     const bool head_too = module == embedding && a.tied_embeddings && training.method == Method::lora;
     if (head_too && asks_for(options.modules_to_save, a.names.head)) count += each.count();

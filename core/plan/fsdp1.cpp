@@ -277,7 +277,7 @@ Architecture untied(Architecture architecture) {
   if (!architecture.tied_embeddings) return architecture;
   architecture.tied_embeddings = false;
   Parameter head;
-  head.name = "lm_head.weight";
+  head.name = std::string(architecture.names.head) + ".weight";
   head.shape = {architecture.vocab_size, architecture.hidden_size};
   architecture.tensors.push_back(std::move(head));
   return architecture;

@@ -239,7 +239,7 @@ Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
       count = ranks == 0 ? spec.data.degree : ranks;
       break;
     case Among::pipeline: stride = spec.tensor.degree * spec.data.degree; break;
-    case Among::host: break;
+    case Among::host: count = 1; break;  // each GPU has its own link
   }
   const std::int64_t in_node = std::clamp<std::int64_t>(spec.cluster.gpus_per_node / stride, 1, count);
   return {count, in_node};

@@ -100,6 +100,21 @@ TEST(ParallelCases, B14SevenGpusAreTooFew) {
   EXPECT_GT(eight["ranks"][0]["peak_allocated"].get<double>() / GiB, 68.7);  // 18P / 8 before anything else
 }
 
+// A head that is tied and has another name than lm_head: FSDP1 makes a parameter of its own of it.
+TEST(Fsdp1, UntiesAHeadOfAnyName) {
+  const Json spec = {{"model", "microsoft/BioGPT-Large"}, {"parallel", {{"data", {{"kind", "fsdp1"}, {"degree", 8}}}}}};
+  EXPECT_GT(allocated(report(spec), "loaded"), 0);
+}
+
+// peft/tuners/tuners_utils.py, inject_adapter raises.
+TEST(Lora, TargetsThatNoModuleHasAreAProblem) {
+  const Json spec = {{"model", "microsoft/Phi-3-medium-4k-instruct"}, {"training", {{"method", "lora"}}}, {"parallel", zero("zero2", 8)}};
+  const Json answer = Json::parse(estimate(spec.dump(), embedded_presets()));
+  ASSERT_FALSE(answer["ok"].get<bool>());
+  EXPECT_EQ(answer["problems"][0]["at"], "/training/adapter/targets");
+  EXPECT_NE(answer["problems"][0]["message"].get<std::string>().find("qkv_proj"), std::string::npos);
+}
+
 TEST(ParallelCases, B17BelowStage3ParametersAreNotOffloaded) {
   Json spec = {{"model", "mistralai/Mistral-7B-v0.1"},
                {"training", {{"method", "lora"}, {"micro_batch", 1}, {"sequence", 256}, {"checkpointing", "full"}}},
