@@ -50,6 +50,9 @@ function replace(spec, problem) {
   return null;
 }
 
+const anotherTransformers = replacements.find(({ at, from }) => from === undefined && at.test('/software/transformers')).says;
+const isMixture = ({ assumptions }) => assumptions.some(({ text }) => /\bexperts\b/.test(text));
+
 // entries: [{spec}] → each gets `report`, or `problems`, and `replaced`: what stands in for what.
 export function estimate(llmem, entries) {
   let open = entries;
@@ -60,6 +63,11 @@ export function estimate(llmem, entries) {
       const { ok, value, problems } = results[i];
       entry.report = ok ? value : undefined;
       entry.problems = ok ? undefined : problems;
+      if (ok && isMixture(value) && entry.replaced.includes(anotherTransformers)) {
+        entry.report = undefined;
+        entry.problems = [{ at: '/software/transformers', code: 'unsupported',
+          message: 'before version 5 experts are Linears of their own, called one by one; version 5\'s cannot stand in for them' }];
+      }
       if (ok) return false;
       const words = problems.map((problem) => replace(entry.spec, problem));
       entry.replaced.push(...new Set(words.filter((word) => word && !entry.replaced.includes(word))));
