@@ -1,7 +1,7 @@
 # Sourced by tests/run.sh and web/serve.sh: brings what a bare Debian 12 lacks, and does nothing where all is there.
 # Afterwards node is 20.19 or newer and on PATH.
 
-build_packages=(g++ cmake ninja-build ccache emscripten nlohmann-json3-dev libexpected-dev libgtest-dev)
+build_packages=(g++ cmake ninja-build ccache emscripten binaryen nlohmann-json3-dev libexpected-dev libgtest-dev)
 test_packages=(clang-format chromium)
 node_needed=20.19.0   # Vite's
 node_from_npm=22

@@ -83,7 +83,25 @@ Tensor grouped_mm(const Tensor& input, const Tensor& weight, const Tensor& offse
   return result;
 }
 
-// self /= other. Both are kept: self as it was, which is a copy. other: -grad * ((self / other) / other); self: grad / other
+namespace {
+
+// other: -grad * ((self / other) / other); self: grad / other
+Tensors gradients_of_division(const Saved& self, const Saved& other, const Tensor& gradient) {
+  const Tensor saved_other = other.unpack();
+  const Tensor saved_self = self ? self.unpack() : Tensor();
+  const auto like = [&] { return gradient.device().empty(gradient.sizes(), gradient.dtype()); };
+  Tensors out(2);
+  if (saved_self) {
+    const Tensor negated = like(), quotient = like(), again = like();
+    out[1] = like();
+  }
+  out[0] = like();
+  return out;
+}
+
+}  // namespace
+
+// self /= other. Both are kept: self as it was, which is a copy.
 Tensor div_in_place(const Tensor& self, const Tensor& other) {
   Recorder grad("div_", {&self, &other});
   const auto like_self = [&] { return self.device().empty(self.sizes(), self.dtype()); };
@@ -92,22 +110,12 @@ Tensor div_in_place(const Tensor& self, const Tensor& other) {
   const Tensor result = detach(self);
   grad.attach(result);
   grad.backward([other_ = std::move(other_), self_ = std::move(self_)](Tensors& gradients) {
-    const Tensor saved_other = other_.unpack();
-    const Tensor saved_self = self_ ? self_.unpack() : Tensor();
-    Device& on = gradients[0].device();
-    const auto like = [&] { return on.empty(gradients[0].sizes(), gradients[0].dtype()); };
-    Tensors out(2);
-    if (saved_self) {
-      const Tensor negated = like(), quotient = like(), again = like();
-      out[1] = like();
-    }
-    out[0] = like();
-    return out;
+    return gradients_of_division(self_, other_, gradients[0]);
   });
   return result;
 }
 
-// self / other, new. other: -grad * ((self / other) / other); self: grad / other
+// self / other, new.
 Tensor div_both(const Tensor& self, const Tensor& other) {
   Recorder grad("div", {&self, &other});
   Saved other_ = grad.save_if(grad.needs(0) || grad.needs(1), other);
@@ -115,17 +123,7 @@ Tensor div_both(const Tensor& self, const Tensor& other) {
   const Tensor result = elementwise(self, other);
   grad.attach(result);
   grad.backward([other_ = std::move(other_), self_ = std::move(self_)](Tensors& gradients) {
-    const Tensor saved_other = other_.unpack();
-    const Tensor saved_self = self_ ? self_.unpack() : Tensor();
-    Device& on = gradients[0].device();
-    const auto like = [&] { return on.empty(gradients[0].sizes(), gradients[0].dtype()); };
-    Tensors out(2);
-    if (saved_self) {
-      const Tensor negated = like(), quotient = like(), again = like();
-      out[1] = like();
-    }
-    out[0] = like();
-    return out;
+    return gradients_of_division(self_, other_, gradients[0]);
   });
   return result;
 }
