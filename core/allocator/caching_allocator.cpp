@@ -49,28 +49,46 @@ CachingAllocator::CachingAllocator(const AllocatorSettings& settings, std::size_
 // ---------------------------------------------------------------- requests and frees
 
 bool CachingAllocator::allocate(std::size_t key, Bytes request, std::uint8_t stream) {
+  if (try_allocate(key, request, stream)) return true;
+  if (request > no_memory_limit) return false;
+  const std::int64_t size = round_size(request.count);
+  const std::int32_t made = alloc_after_giving_back(pool_of(size, stream), size);
+  if (made != none) hand_out(key, made);
+  return made != none;
+}
+
+bool CachingAllocator::try_allocate(std::size_t key, Bytes request, std::uint8_t stream) {
   if (request.count <= 0) return true;
   if (request > no_memory_limit) return false;
   const std::int64_t size = round_size(request.count);
   const std::uint16_t pool = pool_of(size, stream);
-
   std::int32_t found = get_free_block(pool, size);
-  if (found == none) found = alloc_block(pool, size);
-  if (found == none && release_available_cached_blocks(pool, size)) found = alloc_block(pool, size);
-  if (found == none) {
-    release_cached_blocks();
-    ++retries_;
-    found = alloc_block(pool, size);
-  }
-  if (found == none) return false;
+  if (found == none) found = alloc_anew(pool, size);
+  if (found != none) hand_out(key, found);
+  return found != none;
+}
 
-  if (should_split(blocks_[found], size)) split(found, size);
-  Block& block = blocks_[found];
+// From the device, cut to size.
+std::int32_t CachingAllocator::alloc_anew(std::uint16_t pool, std::int64_t size) {
+  const std::int32_t made = alloc_block(pool, size);
+  if (made != none && should_split(blocks_[made], size)) make_free(split(made, size));
+  return made;
+}
+
+std::int32_t CachingAllocator::alloc_after_giving_back(std::uint16_t pool, std::int64_t size) {
+  if (release_available_cached_blocks(pool, size))
+    if (const std::int32_t made = alloc_anew(pool, size); made != none) return made;
+  release_cached_blocks();
+  ++retries_;
+  return alloc_anew(pool, size);
+}
+
+void CachingAllocator::hand_out(std::size_t key, std::int32_t index) {
+  Block& block = blocks_[index];
   block.allocated = true;
-  block_of_key_[key] = found;
+  block_of_key_[key] = index;
   counters_.allocated += Bytes{block.size};
   counters_.peak_allocated = std::max(counters_.peak_allocated, counters_.allocated);
-  return true;
 }
 
 void CachingAllocator::release(std::size_t key) {
@@ -80,9 +98,7 @@ void CachingAllocator::release(std::size_t key) {
   Block& block = blocks_[index];
   counters_.allocated -= Bytes{block.size};
   block.allocated = false;
-  merge(index, block.before);
-  merge(index, block.after);
-  make_free(index);
+  merge_and_make_free(index);
 }
 
 void CachingAllocator::empty_cache() { release_cached_blocks(); }
@@ -150,16 +166,41 @@ void CachingAllocator::take_free(std::int32_t index) {
   pools_[block.pool].free.erase(block.size, block.address);
 }
 
+bool CachingAllocator::can_merge(const Block& block, std::int32_t neighbour) const {
+  return neighbour != none && !blocks_[neighbour].allocated && blocks_[neighbour].mapped == block.mapped;
+}
+
 // try_merge_blocks: `into`, which is in no list, swallows a neighbour that is free like itself.
 void CachingAllocator::merge(std::int32_t into, std::int32_t neighbour) {
-  if (neighbour == none) return;
-  Block& kept = blocks_[into];
-  Block& gone = blocks_[neighbour];
-  if (gone.allocated || gone.mapped != kept.mapped) return;
-  if (gone.mapped)
+  if (!can_merge(blocks_[into], neighbour)) return;
+  if (blocks_[neighbour].mapped)
     take_free(neighbour);
   else
     take_unmapped(neighbour);
+  join(into, neighbour);
+}
+
+// A mapped block that is in no list becomes free, with its free neighbours. One of these leaves its place in the list to all of them.
+void CachingAllocator::merge_and_make_free(std::int32_t index) {
+  const Block& block = blocks_[index];
+  const std::int32_t before = can_merge(block, block.before) ? block.before : none;
+  const std::int32_t after = can_merge(block, block.after) ? block.after : none;
+  if (before != none && after != none) {
+    take_free(after);
+    join(index, after);
+  }
+  const std::int32_t replaced = before != none ? before : after;
+  if (replaced == none) return make_free(index);
+  FreeBlocks& free = pools_[block.pool].free;
+  const FreeBlocks::Position place = free.find(blocks_[replaced].size, blocks_[replaced].address);
+  join(index, replaced);
+  free.replace(place, {block.size, block.address, index});
+}
+
+// `into` takes over the bytes and the links of a neighbour, which is in no list any more.
+void CachingAllocator::join(std::int32_t into, std::int32_t neighbour) {
+  Block& kept = blocks_[into];
+  Block& gone = blocks_[neighbour];
   if (kept.before == neighbour) {
     kept.address = gone.address;
     kept.before = gone.before;
@@ -172,8 +213,8 @@ void CachingAllocator::merge(std::int32_t into, std::int32_t neighbour) {
   drop_block(neighbour);
 }
 
-// alloc_found_block: what `size` leaves over of a block becomes a free block behind it.
-void CachingAllocator::split(std::int32_t index, std::int64_t size) {
+// alloc_found_block: what `size` leaves over of a block, behind it, as a block that is in no list yet.
+std::int32_t CachingAllocator::split(std::int32_t index, std::int64_t size) {
   Block rest = blocks_[index];
   rest.address += static_cast<std::uint64_t>(size);
   rest.size -= size;
@@ -183,10 +224,10 @@ void CachingAllocator::split(std::int32_t index, std::int64_t size) {
   Block& block = blocks_[index];
   block.after = behind;
   block.size = size;
-  make_free(behind);
+  return behind;
 }
 
-// The smallest free block that is large enough, out of the free list; none if there is none that may be used.
+// The smallest free block that is large enough, cut to size and out of the free list; none if there is none that may be used.
 std::int32_t CachingAllocator::get_free_block(std::uint16_t pool, std::int64_t size) {
   FreeBlocks& free = pools_[pool].free;
   FreeBlocks::Position at = free.lower_bound(size);
@@ -207,7 +248,12 @@ std::int32_t CachingAllocator::get_free_block(std::uint16_t pool, std::int64_t s
   if (size < max_split_size_ && entry.size >= max_split_size_) return none;                 // not an oversized block for a smaller request,
   if (size >= max_split_size_ && entry.size >= size + max_non_split_rounding) return none;  // nor one that would waste too much
   const std::int32_t index = entry.block;
-  free.erase(at);
+  if (!should_split(blocks_[index], size)) {
+    free.erase(at);
+    return index;
+  }
+  const std::int32_t rest = split(index, size);
+  free.replace(at, {blocks_[rest].size, blocks_[rest].address, rest});
   return index;
 }
 
@@ -358,9 +404,7 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   }
   Block& block = blocks_[index];
   block.mapped = true;
-  merge(index, block.before);
-  merge(index, block.after);
-  make_free(index);
+  merge_and_make_free(index);
   count_reserved(DeviceCall::Kind::map, bytes);
   return true;
 }

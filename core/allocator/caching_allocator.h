@@ -42,11 +42,15 @@ class CachingAllocator {
   // Serves a request of `request` bytes on a stream (0: the compute stream) and remembers its block by `key`. False: out of memory,
   // even after the cache was given back to the device; nothing is then remembered. A request of no bytes takes no block.
   [[nodiscard]] bool allocate(std::size_t key, Bytes request, std::uint8_t stream = 0);
+  // As allocate, but false as soon as the device has too little, before any of the cache is given back to it; without expandable
+  // segments nothing has then changed.
+  [[nodiscard]] bool try_allocate(std::size_t key, Bytes request, std::uint8_t stream = 0);
   // Frees the block remembered by `key`; nothing happens if there is none.
   void release(std::size_t key);
 
-  void empty_cache();  // torch.cuda.empty_cache()
-  void reset_peaks();  // torch.cuda.reset_peak_memory_stats()
+  void empty_cache();                                     // torch.cuda.empty_cache()
+  void reset_peaks();                                     // torch.cuda.reset_peak_memory_stats()
+  void lift_limit() { memory_ = no_memory_limit.count; }  // from now on the device has enough for anything
 
   const Counters& counters() const { return counters_; }
   Bytes block_size(std::size_t key) const;             // what the live block counts for in `allocated`
@@ -84,10 +88,16 @@ class CachingAllocator {
   void drop_block(std::int32_t index) { unused_.push_back(index); }
   void make_free(std::int32_t index);
   void take_free(std::int32_t index);
+  bool can_merge(const Block& block, std::int32_t neighbour) const;
   void merge(std::int32_t into, std::int32_t neighbour);
-  void split(std::int32_t index, std::int64_t size);
+  void merge_and_make_free(std::int32_t index);
+  void join(std::int32_t into, std::int32_t neighbour);
+  std::int32_t split(std::int32_t index, std::int64_t size);
 
   std::int32_t get_free_block(std::uint16_t pool, std::int64_t size);
+  std::int32_t alloc_anew(std::uint16_t pool, std::int64_t size);
+  std::int32_t alloc_after_giving_back(std::uint16_t pool, std::int64_t size);
+  void hand_out(std::size_t key, std::int32_t index);
   std::int32_t alloc_block(std::uint16_t pool, std::int64_t size);
   std::int32_t alloc_segment(std::uint16_t pool, std::int64_t size);
   bool release_available_cached_blocks(std::uint16_t pool, std::int64_t size);

@@ -38,15 +38,30 @@ void FreeBlocks::insert(std::int64_t size, std::uint64_t address, std::int32_t b
   filled_[r / 64] |= std::uint64_t{1} << (r % 64);
 }
 
-void FreeBlocks::erase(std::int64_t size, std::uint64_t address) {
+FreeBlocks::Position FreeBlocks::find(std::int64_t size, std::uint64_t address) const {
   const int r = run_of(size);
-  erase({r, position_in(run_[r], size, address)});
+  return {r, position_in(run_[r], size, address)};
 }
+
+void FreeBlocks::erase(std::int64_t size, std::uint64_t address) { erase(find(size, address)); }
 
 void FreeBlocks::erase(Position at) {
   auto& run = run_[at.run];
   run.erase(run.begin() + static_cast<std::ptrdiff_t>(at.index));
   if (run.empty()) filled_[at.run / 64] &= ~(std::uint64_t{1} << (at.run % 64));
+}
+
+void FreeBlocks::replace(Position at, const Entry& entry) {
+  if (run_of(entry.size) != at.run) {
+    erase(at);
+    insert(entry.size, entry.address, entry.block);
+    return;
+  }
+  auto& run = run_[at.run];
+  std::size_t index = at.index;
+  for (; index + 1 < run.size() && is_before(run[index + 1], entry.size, entry.address); ++index) run[index] = run[index + 1];
+  for (; index > 0 && !is_before(run[index - 1], entry.size, entry.address); --index) run[index] = run[index - 1];
+  run[index] = entry;
 }
 
 FreeBlocks::Position FreeBlocks::first_from(int run) const {

@@ -22,7 +22,10 @@ class FreeBlocks {
   void insert(std::int64_t size, std::uint64_t address, std::int32_t block);
   void erase(std::int64_t size, std::uint64_t address);
   void erase(Position at);
+  // As erase, then insert: what is left of a block, or a block and its neighbour, mostly stays where it was in the order.
+  void replace(Position at, const Entry& entry);
 
+  Position find(std::int64_t size, std::uint64_t address) const;
   // The first entry of at least `size` bytes.
   Position lower_bound(std::int64_t size) const;
   Position first() const { return first_from(0); }

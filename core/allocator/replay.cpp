@@ -13,18 +13,36 @@ class Player {
   }
 
   Replay play() {
-    std::size_t event = 0;
-    // Between two stops there is nothing to look at but the events themselves.
-    while (event < trace_.events.size()) {
-      stop_at(event);
-      for (const std::size_t until = next_stop(event); event < until; ++event)
-        if (!step(event)) return finish();
-    }
-    stop_at(event);
+    play_while([this] { return step(); });
     return finish();
   }
 
+  // Whether the end was reached without the device having too little for an allocation. If not, the player stands before that one.
+  bool play_undisturbed() {
+    return play_while([this] { return step_undisturbed(); });
+  }
+
+  void lift_limit() { allocator_.lift_limit(); }
+
+  Replay finish() {
+    result_.retries = allocator_.retries();
+    return std::move(result_);
+  }
+
  private:
+  // Event by event, to the end or to the first of which `one` says no.
+  template <typename One>
+  bool play_while(One one) {
+    // Between two stops there is nothing to look at but the events themselves.
+    while (event_ < trace_.events.size()) {
+      stop_at(event_);
+      for (const std::size_t until = next_stop(event_); event_ < until; ++event_)
+        if (!one()) return false;
+    }
+    stop_at(event_);
+    return true;
+  }
+
   // The cache is emptied, peaks start anew, counters are read before event `event`.
   void stop_at(std::size_t event) {
     for (;;) {
@@ -60,8 +78,18 @@ class Player {
     return std::max(stop, event);
   }
 
-  bool step(std::size_t event) {
-    const std::int32_t what = trace_.events[event];
+  bool step() {
+    const std::size_t key = allocation_of(trace_.events[event_]);
+    if (step_undisturbed()) return true;
+    const Allocation& allocation = trace_.allocations[key];
+    const Bytes before = allocator_.counters().allocated;
+    if (!allocator_.allocate(key, allocation.bytes, allocation.stream)) return fail(key);
+    note_allocated(key, before);
+    return true;
+  }
+
+  bool step_undisturbed() {
+    const std::int32_t what = trace_.events[event_];
     const std::size_t key = allocation_of(what);
     if (is_free(what)) {
       allocator_.release(key);
@@ -69,20 +97,24 @@ class Player {
     }
     const Allocation& allocation = trace_.allocations[key];
     const Bytes before = allocator_.counters().allocated;
-    if (!allocator_.allocate(key, allocation.bytes, allocation.stream)) return fail(key);
+    if (!allocator_.try_allocate(key, allocation.bytes, allocation.stream)) return false;
+    note_allocated(key, before);
+    return true;
+  }
+
+  void note_allocated(std::size_t key, Bytes before) {
     const Counters& now = allocator_.counters();
     result_.block_sizes[key] = now.allocated - before;
-    note_reserved(event);
+    note_reserved(event_);
     if (now.allocated > result_.peak_allocated) {
       result_.peak_allocated = now.allocated;
       result_.reserved_at_peak = now.reserved;
-      result_.peak_event = event;
+      result_.peak_event = event_;
     }
     if (now.peak_reserved > result_.peak_reserved) {
       result_.peak_reserved = now.peak_reserved;
-      result_.peak_reserved_event = event;
+      result_.peak_reserved_event = event_;
     }
-    return true;
   }
 
   void note_reserved(std::size_t event) {
@@ -101,20 +133,29 @@ class Player {
     return false;
   }
 
-  Replay finish() {
-    result_.retries = allocator_.retries();
-    return std::move(result_);
-  }
-
   const Trace& trace_;
   CachingAllocator allocator_;
   Replay result_;
-  std::size_t point_ = 0, reset_ = 0;
-  std::size_t flush_ = 0;
+  std::size_t event_ = 0, point_ = 0, reset_ = 0, flush_ = 0;
 };
 
 }  // namespace
 
 Replay replay(const Trace& trace, const AllocatorSettings& settings) { return Player(trace, settings).play(); }
+
+Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings) {
+  if (settings.expandable_segments) {  // how much address space a segment takes depends on the limit from the start
+    AllocatorSettings without = settings;
+    without.memory = std::nullopt;
+    Replays both{replay(trace, without), std::nullopt};
+    if (settings.memory && both.unlimited.peak_reserved > *settings.memory) both.limited = replay(trace, settings);
+    return both;
+  }
+  Player limited(trace, settings);
+  if (limited.play_undisturbed()) return {limited.finish(), std::nullopt};
+  Player unlimited = limited;
+  unlimited.lift_limit();
+  return {unlimited.play(), limited.play()};
+}
 
 }  // namespace llmem

@@ -37,4 +37,12 @@ struct Replay {
 // Plays the trace through the allocator, until its end or until memory is out.
 Replay replay(const Trace& trace, const AllocatorSettings& settings);
 
+// The same on a device without a limit, and on that of the settings. `limited`: none if its limit is never felt.
+struct Replays {
+  Replay unlimited;
+  std::optional<Replay> limited;
+  const Replay& on_device() const { return limited ? *limited : unlimited; }
+};
+Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings);
+
 }  // namespace llmem

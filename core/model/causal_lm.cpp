@@ -138,6 +138,7 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   }
   const std::string head(a.names.head);
   const Family* family = find_family(a.model_type);
+  has_towers_ = family != nullptr && family->towers != nullptr;
   if (family != nullptr && family->body != nullptr) {
     body_ = family->body(a, MadeModule(tensors, ""));
     embed_tokens_ = body_->embedding();
@@ -187,7 +188,7 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
 }
 
 bool CausalLm::runs(std::string_view name) const {
-  if (find_family(architecture_->model_type)->towers == nullptr) return true;
+  if (!has_towers_) return true;
   const auto begins_with = [&](std::string_view part) { return name.substr(0, part.size()) == part; };
   return begins_with(architecture_->names.model) || begins_with(architecture_->names.head);
 }

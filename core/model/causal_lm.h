@@ -113,6 +113,7 @@ class CausalLm {
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
 
   std::shared_ptr<const Architecture> architecture_;  // the layers read it, too
+  bool has_towers_ = false;
   std::vector<NamedTensor> parameters_;
   Tensor embed_tokens_, embed_scale_;
   std::unique_ptr<const Body> body_;     // of a family that has its own; then what follows is empty

@@ -11,24 +11,6 @@
 namespace llmem {
 namespace {
 
-// The same steps on a device without a limit, and on the one that was asked for. The second is played only where the first would not
-// have gone by undisturbed.
-struct Runs {
-  Replay unlimited;
-  std::optional<Replay> limited;  // none: as unlimited
-  const Replay& on_device() const { return limited ? *limited : unlimited; }
-};
-
-Runs play_on_devices(const Trace& trace, AllocatorSettings settings, std::optional<Bytes> memory) {
-  settings.memory = std::nullopt;
-  Runs runs{replay(trace, settings), std::nullopt};
-  if (memory && runs.unlimited.peak_reserved > *memory) {
-    settings.memory = memory;
-    runs.limited = replay(trace, settings);
-  }
-  return runs;
-}
-
 std::vector<PointRow> points_of(const Trace& trace, const Replay& run) {
   std::vector<PointRow> rows;
   rows.reserve(run.points.size());
@@ -75,7 +57,7 @@ void add_rest(std::vector<LedgerEntry>& ledger, const Replay& run, const Outside
   if (rest.bytes.count > 0) ledger.push_back(std::move(rest));
 }
 
-RankReport rank_report(const Played& played, const Runs& runs, Outside outside) {
+RankReport rank_report(const Played& played, const Replays& runs, Outside outside) {
   const Trace& trace = played.trace;
   const Replay& run = runs.unlimited;
   RankReport rank;
@@ -126,7 +108,9 @@ Result<Report> report_on(const Played& played) {
 
   Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.world());
   const std::optional<Bytes> memory = memory_for_allocator(spec, outside);
-  const Runs runs = play_on_devices(played.trace, settings_of(spec), memory);
+  AllocatorSettings settings = settings_of(spec);
+  settings.memory = memory;
+  const Replays runs = replay_with_and_without_limit(played.trace, settings);
   if (runs.unlimited.out_of_memory)
     return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
