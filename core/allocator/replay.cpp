@@ -13,14 +13,12 @@ class Player {
   }
 
   Replay play() {
-    play_while([this] { return step(); });
+    play_while(&Player::step);
     return finish();
   }
 
   // Whether the end was reached without the device having too little for an allocation. If not, the player stands before that one.
-  bool play_undisturbed() {
-    return play_while([this] { return step_undisturbed(); });
-  }
+  bool play_undisturbed() { return play_while(&Player::step_undisturbed); }
 
   void lift_limit() { allocator_.lift_limit(); }
 
@@ -31,13 +29,12 @@ class Player {
 
  private:
   // Event by event, to the end or to the first of which `one` says no.
-  template <typename One>
-  bool play_while(One one) {
+  bool play_while(bool (Player::*one)()) {
     // Between two stops there is nothing to look at but the events themselves.
     while (event_ < trace_.events.size()) {
       stop_at(event_);
       for (const std::size_t until = next_stop(event_); event_ < until; ++event_)
-        if (!one()) return false;
+        if (!(this->*one)()) return false;
     }
     stop_at(event_);
     return true;

@@ -118,6 +118,7 @@ test.describe('a core that fails', () => {
     const failed = page.waitForResponse((response) => response.url().endsWith('.wasm') && response.status() === 500);
     await page.route(CORE, (route) => route.fulfill({ status: 500, body: 'no' }));
     await open(page, site);
+    await page.mouse.move(200, 200);
     await failed;
     await page.unroute(CORE);
     await page.getByLabel('Sequence', { exact: true }).fill('1024');

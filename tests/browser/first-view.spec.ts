@@ -73,9 +73,12 @@ test('150 kB are enough for the first view, 48 kB of them the page, and it does 
   expect(sum(sizes), report).toBeLessThanOrEqual(150_000);
   expect(sum(sizes.filter(({ file }) => !file.endsWith('.json'))), report).toBeLessThanOrEqual(48_000);
 
-  // It is not even asked for before that is painted; but then it comes, untouched as the page is.
+  // Who only reads does without the core; it comes with the first sign that someone does more, before anything is asked of it.
+  await page.waitForTimeout(1000);
+  expect(gzipped(site.served).filter(({ file }) => CORE.test(file))).toEqual([]);
   const wasm = page.waitForResponse(/\.wasm$/);
   release();
+  await page.mouse.move(200, 200);
   expect((await wasm).status()).toBe(200);
   const marks = await page.evaluate(() => performance.getEntriesByType('mark').map(({ name }) => name)); // in their order in time
   expect(marks).toEqual(['painted', 'worker started']);

@@ -205,16 +205,15 @@ async function arrive(answers: ReturnType<typeof arrivalAnswers>): Promise<void>
   }
 }
 
-const IDLE_AT_LAST_MS = 2000;
+const SIGNS_OF_USE = ['pointermove', 'pointerdown', 'touchstart', 'keydown', 'focusin'] as const;
 
-/** After what is there now is painted, and nothing else is to do. */
-function whenIdle(work: () => void): void {
-  requestAnimationFrame(() =>
-    setTimeout(() => {
-      if ('requestIdleCallback' in window) requestIdleCallback(work, { timeout: IDLE_AT_LAST_MS });
-      else work();
-    }),
-  );
+/** With the first sign that somebody does more than read. */
+function whenUsed(work: () => void): void {
+  const once = () => {
+    for (const sign of SIGNS_OF_USE) removeEventListener(sign, once, true);
+    work();
+  };
+  for (const sign of SIGNS_OF_USE) addEventListener(sign, once, { capture: true, passive: true });
 }
 
 /** Sets the page in motion. `address`: whether the page's own address follows the choice. */
@@ -233,10 +232,8 @@ export async function start({ address }: { address: boolean }): Promise<void> {
     });
   });
   effect(estimateAll);
-  // The core is large. Once there is something to read, it comes before it is needed.
-  effect(() => {
-    if (best.value) whenIdle(() => estimator.warmUp());
-  });
+  // The core is large, and who only reads does without it. Otherwise it comes before it is needed.
+  whenUsed(() => estimator.warmUp());
   effect(() => {
     const arrived = choice.value;
     void writeLink(arrived).then((written) => {
