@@ -92,6 +92,7 @@ suite measurements bash tests/accuracy/measurements.sh tests/data/measurements.j
 suite page page
 step build-web npm --prefix web run build
 suite browser browser
+suite lighthouse node tests/browser/lighthouse.mjs
 suite bench node tests/bench/bench.mjs
 echo "-- all: $((SECONDS - begin)) s"
 finish 0

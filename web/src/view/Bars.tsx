@@ -11,6 +11,7 @@ import { Textures } from './Textures';
 
 const BAR = 30; // px, its height
 const MARGIN = 7; // px above and below, where only the capacity line is
+const CAPACITY_LABEL = 18; // px, its height
 const LETTER = 6.6; // px, about, of a label
 const ROOM = 1.04; // the scale ends a little beyond what it shows
 
@@ -43,9 +44,8 @@ export function Bars() {
   useLayoutEffect(() => {
     const element = chart.current;
     if (!element) return undefined;
-    const measure = () => (width.value = element.clientWidth);
-    measure();
-    const observer = new ResizeObserver(measure);
+    // It calls once before the first paint, when the layout is there anyway.
+    const observer = new ResizeObserver(() => (width.value = element.clientWidth));
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
@@ -252,12 +252,12 @@ function Label({ category, from, to }: Span) {
 
 function CapacityLabel() {
   const limit = capacity.value;
-  if (limit === null) return null;
+  if (limit === null) return busy.value ? <div class="capacity-label" aria-hidden="true"><svg {...canvas(CAPACITY_LABEL)} /></div> : null;
   const at = x(limit);
   const before = at > width.value / 2;
   return (
     <div class="capacity-label" title={exactBytes(limit)}>
-      <svg {...canvas(18)}>
+      <svg {...canvas(CAPACITY_LABEL)}>
         <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
         <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
           {text.capacity(gpuName(choice.value.settings.gpu), gib(limit))}

@@ -1,5 +1,5 @@
 import { modelName } from '../choice/choice';
-import { choice } from '../store';
+import { busy, choice, config } from '../store';
 import { masthead } from '../text/page';
 import { clusterInWords, recipeInWords } from './asked';
 import { fromFile, openFromFile } from './fromFile';
@@ -8,6 +8,7 @@ import { Details } from './Details';
 import { Bars } from './Bars';
 import { History } from './History';
 import { Inputs } from './Inputs';
+import { Later } from './Later';
 import { Lazy } from './Lazy';
 import { ProblemList } from './Problems';
 import { Share } from './Share';
@@ -43,8 +44,10 @@ export function Page() {
           <Verdict />
           <ProblemList />
           <Bars />
-          <Share />
-          <Details />
+          <Later ready={!busy.value && config.value.state !== 'loading'}>
+            <Share />
+            <Details />
+          </Later>
         </main>
       </div>
     </>

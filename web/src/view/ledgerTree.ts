@@ -1,5 +1,6 @@
 import type { Category, LedgerEntry } from '../core/answer';
 import type { TensorRow } from '../core/timeline';
+import { count as grouped } from './format';
 
 // The ledger as a tree: category → module → tensors of one kind. Each level sums to the one above it.
 
@@ -54,5 +55,5 @@ const BYTES: Record<string, number> = { float64: 8, int64: 8, float32: 4, int32:
 export function arithmetic({ shape, dtype, count }: TensorRow): string | undefined {
   const size = BYTES[dtype];
   if (shape.length === 0 || size === undefined) return undefined;
-  return [...(count > 1 ? [count] : []), ...shape].map((one) => one.toLocaleString('en')).join(' × ') + ` × ${size} ${size === 1 ? 'byte' : 'bytes'}`;
+  return [...(count > 1 ? [count] : []), ...shape].map(grouped).join(' × ') + ` × ${size} ${size === 1 ? 'byte' : 'bytes'}`;
 }
