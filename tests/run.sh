@@ -76,6 +76,7 @@ unit_native() { ASAN_OPTIONS=detect_leaks=1 build/native-debug/tests/unit_tests 
 unit_wasm() { node build/wasm/tests/unit_tests.js --gtest_brief=1; }
 
 browser() { npm --prefix web run --silent test:browser; }
+bench() { node tests/bench/bench.mjs && node tests/bench/page.mjs; }
 page() { npm --prefix web run --silent test; }
 
 begin=$SECONDS
@@ -93,6 +94,6 @@ suite page page
 step build-web npm --prefix web run build
 suite browser browser
 suite lighthouse node tests/browser/lighthouse.mjs
-suite bench node tests/bench/bench.mjs
+suite bench bench
 echo "-- all: $((SECONDS - begin)) s"
 finish 0

@@ -142,9 +142,10 @@ function startWorker(): Worker {
   return new Worker(new URL('./core/worker.ts', import.meta.url), { type: 'module' });
 }
 
-/** One core of the machine is the page's own. */
+/** One core of the machine is the page's own; of two, both: the page has nothing to do while it waits for answers. */
 const MOST_WORKERS = 4;
-const workers = Math.max(1, Math.min(MOST_WORKERS, (navigator.hardwareConcurrency || 2) - 1));
+const cores = navigator.hardwareConcurrency || 2;
+const workers = cores === 2 ? 2 : Math.max(1, Math.min(MOST_WORKERS, cores - 1));
 const estimator = new Estimator<Method>(startWorker, workers);
 
 /** The choice whose answers are on their way with the site, so that nothing is asked for it yet. */
@@ -160,13 +161,34 @@ export function estimateAll(): void {
   batch(() => {
     markStale(jobs.map(({ key }) => key));
     const parts = new Map<Method, Answer[]>();
+    const show = shower(new Set(jobs.map(({ key }) => key)).size);
     estimator.request(jobs, (method, answer) => {
       const all = [...(parts.get(method) ?? []), answer];
       parts.set(method, all);
-      if (all.length < jobs.filter(({ key }) => key === method).length) return;
-      results.value = { ...results.peek(), [method]: { answer: combined(all), stale: false } };
+      if (all.length === jobs.filter(({ key }) => key === method).length) show(method, combined(all));
     });
   });
+}
+
+const SHOWN_EVERY_MS = 200; // drawing all the bars anew takes longer than an estimate
+
+/** Takes the answers to `count` methods and shows them: all at once where that is soon, or else what is there from time to time. */
+function shower(count: number): (method: Method, answer: Answer) => void {
+  const asked = choice.peek();
+  let arrived: Partial<Record<Method, Result>> = {};
+  let left = count;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const show = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    if (choice.peek() === asked) results.value = { ...results.peek(), ...arrived };
+    arrived = {};
+  };
+  return (method, answer) => {
+    arrived[method] = { answer, stale: false };
+    if (--left === 0) show();
+    else timer ??= setTimeout(show, SHOWN_EVERY_MS);
+  };
 }
 
 /** The old answers of these stay until new ones are there; those of the others are gone, and nothing is being estimated. */

@@ -60,10 +60,9 @@ export class Estimator<Key, Value = Report> {
     for (const [spec, envelope] of Object.entries(envelopes)) this.#remember(spec, answerOf(envelope));
   }
 
-  /** Has a worker load the core before anything is asked of it. */
+  /** Has the workers load the core before anything is asked of them. */
   warmUp(): void {
-    const [first] = this.#lanes;
-    if (first) first.worker ??= this.#startWorker(first);
+    for (const lane of this.#lanes) lane.worker ??= this.#startWorker(lane);
   }
 
   #abandon(lane: Lane<Key>): void {
