@@ -122,6 +122,19 @@ Bytes CachingAllocator::segment_size_for(Bytes request) const {
   return request > no_memory_limit ? request : Bytes{segment_size(round_size(request.count))};
 }
 
+std::vector<std::uint64_t> CachingAllocator::standing() const {
+  std::vector<std::uint64_t> all{static_cast<std::uint64_t>(retries_)};
+  const auto add = [&all](const Block& block) { all.insert(all.end(), {block.address, static_cast<std::uint64_t>(block.size)}); };
+  for (const std::int32_t index : block_of_key_)
+    if (index != none) add(blocks_[index]);
+  for (const Pool& pool : pools_) {
+    all.push_back(pool.unmapped.size());
+    for (FreeBlocks::Position at = pool.free.first(); !pool.free.is_end(at); at = pool.free.next(at)) add(blocks_[pool.free[at].block]);
+    for (const std::int32_t index : pool.unmapped) add(blocks_[index]);
+  }
+  return all;
+}
+
 // ---------------------------------------------------------------- sizes
 
 std::int64_t CachingAllocator::round_size(std::int64_t request) const {

@@ -57,6 +57,9 @@ class CachingAllocator {
   std::uint64_t block_address(std::size_t key) const;  // ascends with the age of segments
   Bytes segment_size_for(Bytes request) const;         // what a request asks of the device if no free block serves it
   int retries() const { return retries_; }             // num_alloc_retries
+  // Where the live blocks lie, by age, and the free ones, and how often the cache was given back: where two of these are equal, the same
+  // requests are served in the same way.
+  std::vector<std::uint64_t> standing() const;
   const std::vector<DeviceCall>& device_calls() const { return device_calls_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "allocator/replay.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace llmem {
 namespace {
@@ -21,6 +22,9 @@ class Player {
   bool play_undisturbed() { return play_while(&Player::step_undisturbed); }
 
   void lift_limit() { allocator_.lift_limit(); }
+
+  using Watch = std::function<void(std::size_t point, const CachingAllocator&)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
 
   Replay finish() {
     result_.retries = allocator_.retries();
@@ -48,6 +52,7 @@ class Player {
       const bool flush_is_due = flush_ < trace_.cache_flushes.size() && trace_.cache_flushes[flush_] <= event;
       if (point_is_due && !(reset_is_due && reset_comes_first()) && !(flush_is_due && flush_comes_first())) {
         result_.points.push_back(allocator_.counters());
+        if (watch_) watch_(point_, allocator_);
         ++point_;
       } else if (flush_is_due) {
         allocator_.empty_cache();
@@ -133,12 +138,24 @@ class Player {
   const Trace& trace_;
   CachingAllocator allocator_;
   Replay result_;
+  Watch watch_;
   std::size_t event_ = 0, point_ = 0, reset_ = 0, flush_ = 0;
 };
 
 }  // namespace
 
 Replay replay(const Trace& trace, const AllocatorSettings& settings) { return Player(trace, settings).play(); }
+
+std::vector<Standing> standings_at(const Trace& trace, const AllocatorSettings& settings, const std::vector<std::size_t>& points) {
+  std::vector<Standing> standings(points.size());
+  Player player(trace, settings);
+  player.watch([&](std::size_t point, const CachingAllocator& allocator) {
+    for (std::size_t i = 0; i < points.size(); ++i)
+      if (points[i] == point) standings[i] = allocator.standing();
+  });
+  player.play();
+  return standings;
+}
 
 Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings) {
   if (settings.expandable_segments) {  // how much address space a segment takes depends on the limit from the start

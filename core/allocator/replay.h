@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct Reserved {
   std::size_t event = 0;
   Bytes bytes;
 };
+
+// How the allocator stands (CachingAllocator::standing) at these points (indices into Trace::points), in their order; none where memory is out
+// before.
+using Standing = std::optional<std::vector<std::uint64_t>>;
+std::vector<Standing> standings_at(const Trace& trace, const AllocatorSettings& settings, const std::vector<std::size_t>& points);
 
 struct Replay {
   std::vector<Counters> points;         // as many of Trace::points as were reached; peaks since the last peak reset

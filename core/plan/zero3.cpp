@@ -48,7 +48,6 @@ class ShardedOptimizer {
         clips_(spec.training.max_grad_norm.has_value()),
         communicated_(spec.training.weights),
         sub_group_size_(spec.data.zero.sub_group_size),
-        accumulation_(spec.training.accumulation),
         coordinator_(device, sizes_.coordinator, ranks_, has_adapters ? 3 : 0) {}
 
   ParameterCoordinator& coordinator() { return coordinator_; }
@@ -113,9 +112,9 @@ class ShardedOptimizer {
     return groups;
   }
 
-  void begin_micro_batch() {
+  void begin_micro_batch(bool last) {
     coordinator_.begin_forward();
-    ++micro_batch_;
+    last_micro_batch_ = last;
   }
 
   void run_backward(const Tensor& loss) {
@@ -127,7 +126,6 @@ class ShardedOptimizer {
 
   void step(const std::function<void()>& update) {
     const OpScope op(device_, "zero_step");
-    micro_batch_ = 0;
     coordinator_.release_all();
     std::vector<Tensor> group_norms;
     Tensor norm;
@@ -263,7 +261,7 @@ class ShardedOptimizer {
     const std::int64_t count = std::min(p.part, p.numel - rank_ * p.part);
     const Tensor back = buffer(count, accumulated(), Category::communication);
     uploaded_ = back;
-    if (micro_batch_ < accumulation_) return;
+    if (!last_micro_batch_) return;
     offloaded_norms_.push_back(norm_in_double(device_, count));
     device_.scratch(size_of(Dtype::float32) * count);
   }
@@ -298,7 +296,8 @@ class ShardedOptimizer {
   std::int64_t ranks_, rank_;
   bool offloads_optimizer_, offloads_parameters_, clips_;
   Dtype communicated_;
-  std::int64_t sub_group_size_, accumulation_, total_ = 0, micro_batch_ = 0;
+  std::int64_t sub_group_size_, total_ = 0;
+  bool last_micro_batch_ = true;
   ParameterCoordinator coordinator_;
   std::vector<PartitionedParameter*> trained_;
   std::vector<SubGroup> sub_groups_;
@@ -341,7 +340,7 @@ Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architec
   device.module_hooks = &optimizer->coordinator();
   rank.update_groups = optimizer->update_groups();
   rank.clips = false;
-  rank.before_micro_batch = [optimizer](bool) { optimizer->begin_micro_batch(); };
+  rank.before_micro_batch = [optimizer](bool synchronize) { optimizer->begin_micro_batch(synchronize); };
   rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
   rank.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
   return rank;

@@ -3,8 +3,8 @@
 #include "model/config.h"
 #include "model/older.h"
 #include "plan/adapt.h"
+#include "report/repeated.h"
 #include "spec/read_spec.h"
-#include "step/play.h"
 
 namespace llmem {
 namespace {
@@ -12,6 +12,16 @@ namespace {
 template <class T>
 void append(std::vector<T>& to, std::vector<T>& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+[[gnu::cold]] Note about_repetition(const RepeatedPlay& play) {
+  const std::string left_out = std::to_string(play.trace.micro_batches_left_out);
+  return {"/training/accumulation",
+          play.settled
+              ? "Of each step " + left_out + " micro-batches are left out: they repeat the one before them, allocation by allocation."
+              : "Of each step " + left_out +
+                    " micro-batches are left out, though the allocator still moved its blocks about in those before "
+                    "them: with them it may reserve more."};
 }
 
 }  // namespace
@@ -31,8 +41,9 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
   if (problems.empty()) problems = check_copies(spec.value.training.adapter, architecture);
   if (problems.empty()) problems = check_older(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));
-  Trace trace = play(spec.value, architecture, keep_shapes);
-  return Played{std::move(spec.value), std::move(architecture), std::move(trace), std::move(notes)};
+  RepeatedPlay play = play_repeated(spec.value, architecture, keep_shapes);
+  if (play.trace.micro_batches_left_out > 0) notes.push_back(about_repetition(play));
+  return Played{std::move(spec.value), std::move(architecture), std::move(play.trace), std::move(notes)};
 }
 
 std::string estimate(std::string_view spec_text, const ModelPresets& presets) {

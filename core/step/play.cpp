@@ -34,11 +34,12 @@ namespace {
 // before the forward's point is read, the loss before the backward's.
 class TrainingLoop {
  public:
-  TrainingLoop(Device& device, const Spec& spec, Rank& rank)
+  TrainingLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches)
       : device_(device),
         spec_(spec),
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
+        micro_batches_(micro_batches),
         rank_(rank),
         gives_positions_(spec.tensor.degree > 1),
         scaler_(device) {
@@ -57,7 +58,7 @@ class TrainingLoop {
     if (rank_.schedule)
       run_schedule();
     else
-      for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
+      for (std::int64_t a = 0; a < training_.accumulation; a = next_micro_batch(a, training_.accumulation, micro_batches_)) micro_batch(a);
     if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
       if (training_.grad_scaler) scaler_.unscale();
@@ -197,7 +198,8 @@ class TrainingLoop {
   Device& device_;
   const Spec& spec_;
   const Training& training_;
-  std::int64_t microbatches_;  // of a pipeline
+  std::int64_t microbatches_;   // of a pipeline
+  std::int64_t micro_batches_;  // of a step, how many are played
   Rank& rank_;
   Optimizers optimizers_;
   bool gives_positions_;  // the sharded embedding does not show how long the sequence is: positions are given
@@ -210,8 +212,9 @@ class TrainingLoop {
 
 }  // namespace
 
-Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
+Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::int64_t micro_batches) {
   Trace trace;
+  trace.micro_batches_left_out = std::max<std::int64_t>(0, spec.training.accumulation - micro_batches);
   trace.keep_shapes = keep_shapes;
   std::size_t last_event = 0;
   {
@@ -220,13 +223,13 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes)
     Rank rank = make_rank(device, spec, architecture);
     std::shared_ptr<void> alive;
     if (spec.training.loop == Loop::plain) {
-      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank);
+      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank, micro_batches);
       device.point("loaded");
       for (int i = 0; i < steps_played; ++i) loop->step(i);
       alive = loop;
     } else {
       device.point("loaded");
-      alive = run_trainer(device, spec, rank);
+      alive = run_trainer(device, spec, rank, micro_batches);
     }
     device.finish();
     last_event = trace.events.size();

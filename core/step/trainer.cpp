@@ -29,8 +29,14 @@ bool decays(std::string_view name) {
 
 class TrainerLoop {
  public:
-  TrainerLoop(Device& device, const Spec& spec, Rank& rank)
-      : device_(device), spec_(spec), training_(spec.training), rank_(rank), forward_(device, spec, rank), scaler_(device) {
+  TrainerLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches)
+      : device_(device),
+        spec_(spec),
+        training_(spec.training),
+        micro_batches_(micro_batches),
+        rank_(rank),
+        forward_(device, spec, rank),
+        scaler_(device) {
     std::vector<NamedTensor> all = rank.optimized;
     const Transformers version = spec.software.transformers;
     const bool older = version < Transformers::v4_56, registered = rank.model->registers_its_norm();
@@ -73,7 +79,7 @@ class TrainerLoop {
     device_.begin_step();
     device_.meter.on = number + 1 == steps_played;
     fetch();
-    for (std::int64_t a = 0; a < training_.accumulation; ++a) micro_batch(a);
+    for (std::int64_t a = 0; a < training_.accumulation; a = next_micro_batch(a, training_.accumulation, micro_batches_)) micro_batch(a);
     phase("clip");
     gradient_norm_.reset();
     if (scaled()) scaler_.unscale();
@@ -141,6 +147,7 @@ class TrainerLoop {
   Device& device_;
   const Spec& spec_;
   const Training& training_;
+  std::int64_t micro_batches_;  // of a step, how many are played
   Rank& rank_;
   TrainerForward forward_;
   Optimizers optimizers_;
@@ -152,8 +159,8 @@ class TrainerLoop {
 
 }  // namespace
 
-std::shared_ptr<void> run_trainer(Device& device, const Spec& spec, Rank& rank) {
-  const auto loop = std::make_shared<TrainerLoop>(device, spec, rank);
+std::shared_ptr<void> run_trainer(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches) {
+  const auto loop = std::make_shared<TrainerLoop>(device, spec, rank, micro_batches);
   loop->train();
   return loop;
 }

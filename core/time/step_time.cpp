@@ -83,9 +83,12 @@ class Clocks {
     for (std::size_t i = 0; i < trace.phases.size(); ++i)
       after_backward[i] = trace.phases[i].find("clip") != std::string::npos || trace.phases[i].find("optimizer") != std::string::npos;
     for (std::size_t i = 0; i < trace.phases.size(); ++i) forward[i] = trace.phases[i].find("backward") == std::string::npos;
+    std::uint32_t phase = ~std::uint32_t{0};
     for (std::size_t i = 0; i < trace.work.size(); ++i) {
       const Work& work = trace.work[i];
       if (time_.first_micro_batch == 0 && is_second_micro_batch(trace.phases[work.phase])) time_.first_micro_batch = compute_;
+      if (work.phase != phase && trace.phases[work.phase].find(".forward") != std::string::npos) starts_.push_back(seconds_so_far());
+      phase = work.phase;
       if (backward_end_ < 0 && after_backward[work.phase]) backward_end_ = compute_;
       in_python_ = work.again || forward[work.phase];
       switch (work.doing) {
@@ -101,16 +104,23 @@ class Clocks {
   }
 
   StepTime finish() {
-    time_.hidden = std::max(0.0, time_.communication_total - time_.communication);
+    time_.seconds = seconds_so_far();
+    time_.hidden = hidden();
     time_.communication += kInterference * time_.hidden;
-    time_.seconds = compute_ + kInterference * time_.hidden;
     if (backward_end_ >= 0) time_.after_backward = compute_ - backward_end_;
     return time_;
   }
   double flops() const { return flops_; }
+  // Of one micro-batch that is neither the first nor the last: what they take on average. 0: there is none.
+  double middle_micro_batch() const {
+    return starts_.size() < 3 ? 0 : (starts_.back() - starts_[1]) / static_cast<double>(starts_.size() - 2);
+  }
   Dtype main_dtype() const { return main_dtype_; }
 
  private:
+  double hidden() const { return std::max(0.0, time_.communication_total - time_.communication); }
+  double seconds_so_far() const { return compute_ + kInterference * hidden(); }
+
   void product(const Work& work) {
     const bool low = kernels_.float8 && work.dtype != Dtype::float32 && machine_.gpu.fp8_tflops > 0;
     const double peak = low ? machine_.gpu.fp8_tflops * kFloat8 : machine_.gpu.tflops(work.dtype);
@@ -192,6 +202,7 @@ class Clocks {
   double bandwidth_;
   bool in_python_ = true;
   double host_ = 0, compute_ = 0;
+  std::vector<double> starts_;    // of compute_: where the micro-batches begin
   std::array<double, 3> link_{};  // when it is free: within the node, the network, to the host
   std::array<double, 8> stream_{}, gate_{};
   double flops_ = 0, largest_ = 0, backward_end_ = -1;
@@ -245,11 +256,24 @@ Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
   return {count, in_node};
 }
 
+// The time of so many micro-batches more. Its parts grow alike.
+void repeat_micro_batches(StepTime& time, std::int64_t times, double each) {
+  const double more = time.seconds > 0 ? 1 + static_cast<double>(times) * each / time.seconds : 1;
+  for (double* part :
+       {&time.seconds, &time.compute, &time.memory, &time.communication, &time.launch, &time.hidden, &time.communication_total})
+    *part *= more;
+}
+
 StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels) {
   Clocks clocks(spec, machine, kernels);
   clocks.run(trace);
   StepTime time = clocks.finish();
   const Training& t = spec.training;
+  double flops = clocks.flops();
+  if (const std::int64_t left_out = trace.micro_batches_left_out; left_out > 0) {
+    flops *= static_cast<double>(t.accumulation) / static_cast<double>(t.accumulation - left_out);
+    repeat_micro_batches(time, left_out, clocks.middle_micro_batch());
+  }
   std::int64_t microbatches = t.accumulation;
   if (spec.pipeline.degree > 1) {
     // 1F1B and GPipe: of m microbatches in p stages, (p - 1) / m of the time is waited; v stages a rank wait a v-th of it (Megatron-LM,
@@ -263,7 +287,7 @@ StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine,
   const auto tokens = static_cast<double>(t.micro_batch * microbatches * t.sequence * spec.data.degree);
   if (time.seconds > 0) {
     time.tokens_per_second = tokens / time.seconds / gpus;
-    time.tflops = clocks.flops() / time.seconds / 1e12;
+    time.tflops = flops / time.seconds / 1e12;
   }
   time.peak_tflops = machine.gpu.tflops(clocks.main_dtype());
   return time;

@@ -59,6 +59,8 @@ struct Trace {
   std::vector<std::size_t> peak_resets;    // after how many events the peaks start anew (each training step)
   std::vector<std::size_t> cache_flushes;  // after how many events torch.cuda.empty_cache() is called
   std::vector<Work> work;                  // of the last step played, for its time
+  // Of each step, before its last: so many micro-batches do what the one before them did, and are not in the trace.
+  std::int64_t micro_batches_left_out = 0;
   std::vector<std::string> modules, ops, phases;
 
   // Only where someone asks for them, since they take time: of each allocation an index into `shapes`; 0: bytes of no shape.

@@ -1,0 +1,61 @@
+#include "report/repeated.h"
+
+#include <algorithm>
+#include <string>
+
+#include "allocator/replay.h"
+#include "report/report.h"
+#include "step/play.h"
+
+namespace llmem {
+namespace {
+
+constexpr std::int64_t kFirstTry = 12, kTimesMore = 4, kMost = 384;  // micro-batches of a step
+constexpr std::int64_t kLongestPeriod = 10;  // micro-batches: what is bound anew while the old still lives takes turns between places
+
+// Where backward of micro-batch `a` ends.
+std::size_t end_of(const Trace& trace, int step, std::int64_t a) {
+  const std::string name = "step" + std::to_string(step) + ".backward" + std::to_string(a);
+  const auto found = std::find_if(trace.points.begin(), trace.points.end(), [&](const Point& point) { return point.at == name; });
+  return static_cast<std::size_t>(found - trace.points.begin());
+}
+
+// After how many micro-batches everything is as before, in every step: [p] is whether it is so after p.
+using Periods = std::vector<bool>;
+void keep_periods(Periods& periods, const Trace& trace, const AllocatorSettings& settings, std::int64_t played) {
+  for (int step = 0; step < steps_played; ++step) {
+    std::vector<std::size_t> points;  // from the last micro-batch but one, which is the last of its kind, backwards
+    for (std::int64_t p = 0; p <= kLongestPeriod; ++p) points.push_back(end_of(trace, step, played - 2 - p));
+    const std::vector<Standing> standings = standings_at(trace, settings, points);
+    for (std::size_t p = 1; p < periods.size(); ++p) periods[p] = periods[p] && (!standings[0] || standings[0] == standings[p]);
+  }
+}
+
+// The shortest period, or 0 where there is none.
+std::int64_t period_of(const Spec& spec, const Trace& trace, std::int64_t played) {
+  Periods periods(kLongestPeriod + 1, true);
+  AllocatorSettings settings = settings_of(spec);
+  keep_periods(periods, trace, settings, played);
+  settings.memory = memory_for_allocator(spec, outside_of(spec.cluster.gpu.compute_capability, spec.world()));
+  if (settings.memory) keep_periods(periods, trace, settings, played);
+  const auto found = std::find(periods.begin() + 1, periods.end(), true);
+  return found == periods.end() ? 0 : found - periods.begin();
+}
+
+}  // namespace
+
+RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
+  const std::int64_t all = spec.training.accumulation;
+  for (std::int64_t played = kFirstTry; played < all;) {
+    RepeatedPlay result{play(spec, architecture, keep_shapes, played), false};
+    const std::int64_t period = period_of(spec, result.trace, played);
+    // The last micro-batch must find what it would find: whole periods are left out.
+    const std::int64_t more = period > 0 ? (all - played) % period : 0;
+    result.settled = period > 0 && more == 0;
+    if (result.settled || played >= kMost) return result;
+    played = more > 0 ? played + more : played * kTimesMore;
+  }
+  return {play(spec, architecture, keep_shapes), true};
+}
+
+}  // namespace llmem
