@@ -6,8 +6,8 @@ namespace llmem {
 namespace {
 
 // The method as the subject of a sentence.
-std::string method(const Spec& spec) {
-  if (spec.pipeline.degree > 1) return "Stage " + std::to_string(spec.rank) + " of the pipeline";
+std::string method(const Spec& spec, std::int64_t stage) {
+  if (spec.pipeline.degree > 1) return "Stage " + std::to_string(stage) + " of the pipeline";
   if (spec.tensor.degree > 1) return spec.data.kind == DataKind::none ? "Tensor parallelism" : "Tensor parallelism with FSDP2";
   switch (spec.data.kind) {
     case DataKind::none: return "Training on one GPU";
@@ -37,7 +37,7 @@ Status status_of(const Spec& spec, const RankReport& rank, const Verdict& verdic
 }
 
 std::string sentence(const Spec& spec, const RankReport& rank, const Verdict& verdict) {
-  const std::string subject = method(spec), each = each_gpu(spec);
+  const std::string subject = method(spec, rank.stage), each = each_gpu(spec);
   if (verdict.status == Status::unknown)
     return subject + " needs " + with_gib(verdict.needed) + each + ". How much memory this GPU has is not known.";
   const std::string numbers = gib(verdict.needed) + " of " + with_gib(*verdict.capacity) + each;

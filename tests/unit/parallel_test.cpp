@@ -239,5 +239,19 @@ TEST(Ranks, TogetherTheyHoldTheModel) {
   }
 }
 
+// Where a stage has several ranks: the ranks of a stage follow each other.
+TEST(Ranks, AStageIsNamedByItsNumber) {
+  const Json spec = {{"model", llama(512, 4, 1000)},
+                     {"parallel",
+                      {{"data", {{"kind", "ddp"}, {"degree", 2}}},
+                       {"tensor", {{"degree", 2}}},
+                       {"pipeline", {{"degree", 4}, {"microbatches", 8}}},
+                       {"rank", 13}}},
+                     {"cluster", {{"gpu", "h100-sxm-80gb"}}}};
+  const Json answered = report(spec);
+  EXPECT_EQ(answered["ranks"][0]["stage"], 3);
+  EXPECT_EQ(answered["verdict"]["sentence"].get<std::string>().substr(0, 24), "Stage 3 of the pipeline ");
+}
+
 }  // namespace
 }  // namespace llmem
