@@ -6,6 +6,7 @@ import { askEstimate, specFor } from '../aside';
 import { methodName, type Method } from '../choice/methods';
 import { changeSettings, choice, config } from '../store';
 import { names } from '../text/names';
+import { outcomes } from '../text/page';
 import { chart as chartText, curves as text } from '../text/views';
 import { ChartExports, NumbersTable, useWidth, Waiting } from './Chart';
 import { firstValues, limitOf, moved, walk, type Axis, type Curve, type CurvePoint } from './curve';
@@ -110,7 +111,8 @@ function Outcome({ curve }: { curve: Curve }) {
   const value = points.find((point) => point.value === target);
   return (
     <p>
-      {axis === 'gpus' ? text.fewest(count(target)) : text.largest(name, count(target))}, {value && gib(value.needed)} GiB.{' '}
+      {axis === 'gpus' ? text.fewest(count(target)) : text.largest(name, count(target))}
+      {value && `, ${gib(value.needed)} GiB${value.status === 'fits' ? '' : ` (${outcomes[value.status]})`}`}.{' '}
       {choice.value.settings[axis] !== target && (
         <button type="button" onClick={() => changeSettings({ [axis]: target })}>
           {chartText.apply}
