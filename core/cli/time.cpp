@@ -42,6 +42,7 @@ RankLayout layout_of(const Json& json, const Spec& spec, const Architecture& arc
   layout.shards = integer(json, "shards", layout.data);
   layout.gradient_bytes = integer(json, "gradient_bytes", 2);
   layout.masters = truth(json, "masters");
+  layout.gathers_ahead = truth(json, "gathers_ahead");
   layout.microbatches = integer(json, "microbatches", 1);
   for (const Parameter& parameter : parameters_of(architecture)) layout.parameters += parameter.count();
   for (const Work& work : trace.work)

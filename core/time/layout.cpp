@@ -36,12 +36,13 @@ double pipeline_seconds(const Spec& spec, const RankLayout& layout, const Links&
 }
 
 struct DataTraffic {
-  double each = 0;  // seconds a micro-batch
-  double once = 0;  // an optimizer step
+  double each = 0;    // seconds a micro-batch
+  double once = 0;    // an optimizer step
+  double update = 0;  // of the updated weights
 };
 
 DataTraffic data_traffic(const Spec& spec, const RankLayout& layout, const Links& links) {
-  if (layout.data == 1) return {};
+  if (layout.data == 1) return {0, 0, 0};
   const std::int64_t stride = layout.tensor * layout.context, shards = std::max<std::int64_t>(layout.shards, 1);
   const Placement every = strided(layout.data, stride, spec.cluster), sharers = strided(shards, stride, spec.cluster);
   const Placement copies = strided(layout.data / shards, stride * shards, spec.cluster);
@@ -55,13 +56,13 @@ DataTraffic data_traffic(const Spec& spec, const RankLayout& layout, const Links
   const double reduce =
       over_units(Collective::reduce_scatter, gradients, sharers) + over_units(Collective::all_reduce, gradients / shards, copies);
   switch (layout.sharding) {
-    case Sharding::none: return {0, over_units(Collective::all_reduce, gradients, every)};
-    case Sharding::optimizer: return {0, reduce + over_units(Collective::all_gather, 2 * trained, sharers)};
+    case Sharding::none: return {0, over_units(Collective::all_reduce, gradients, every), 0};
+    case Sharding::optimizer: return {0, reduce, over_units(Collective::all_gather, 2 * trained, sharers)};
     // DeepSpeed reduces the gradients of every micro-batch.
-    case Sharding::gradients: return {reduce, over_units(Collective::all_gather, 2 * trained, sharers)};
-    case Sharding::weights: return {2 * over_units(Collective::all_gather, 2 * all, sharers) + reduce, 0};
+    case Sharding::gradients: return {reduce, 0, over_units(Collective::all_gather, 2 * trained, sharers)};
+    case Sharding::weights: return {2 * over_units(Collective::all_gather, 2 * all, sharers) + reduce, 0, 0};
   }
-  return {};
+  return {0, 0, 0};
 }
 
 }  // namespace
@@ -91,7 +92,10 @@ StepTime laid_out(const Spec& spec, const Trace& trace, const Machine& machine, 
   };
   const double exposed = beside(data.each, one);
   const double busy = one + blocking + hidden + exposed;
-  const double once = beside(data.once, 2.0 / 3 * one);
+  // The updated weights: at the end of the optimizer's step (deepspeed/runtime/zero/stage_1_and_2.py, step: all_gather_dp_groups), or beside the
+  // forward (megatron/core/distributed, overlap_param_gather), which is a third of the computation.
+  const double update = layout.gathers_ahead ? beside(data.update, one / 3) : data.update;
+  const double once = beside(data.once, 2.0 / 3 * one) + update;
   time.bubble = busy * static_cast<double>(layout.pipeline - 1) / static_cast<double>(layout.virtual_stages);
   time.communication = m * (blocking + hidden + exposed) + once;
   time.seconds = m * busy + time.bubble + once + after;
@@ -99,7 +103,7 @@ StepTime laid_out(const Spec& spec, const Trace& trace, const Machine& machine, 
   time.compute *= scale;
   time.memory = (time.memory - after) * scale + after;
   time.launch *= scale;
-  time.communication_total = m * (blocking + data.each) + data.once;
+  time.communication_total = m * (blocking + data.each) + data.once + data.update;
   const auto gpus = static_cast<double>(layout.gpus());
   const auto tokens = static_cast<double>(spec.training.micro_batch * spec.training.sequence * layout.context * layout.data) * m;
   time.tokens_per_second = tokens / time.seconds / gpus;

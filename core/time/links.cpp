@@ -21,6 +21,10 @@ constexpr double kStep = 3e-6, kStepNetwork = 6e-6;
 constexpr double kTreeStep = 40e-6;
 constexpr double kPoint = 15e-6;
 
+// A board of four GPUs without a switch: each has as many links to each of the three others (Tesla V100 SXM2: 2 of 6; PowerEdge C4140 and DGX-1,
+// NVIDIA DGX-1 whitepaper, figure 4).
+constexpr double kMeshNeighbours = 3;
+
 double start_of(Collective collective, const Placement& placement) {
   const auto steps = static_cast<double>(placement.ranks - 1);
   if (!placement.crosses_nodes()) return kStep * steps;
@@ -37,7 +41,8 @@ double seconds_of(Collective collective, std::int64_t bytes, const Placement& pl
   const auto size = static_cast<double>(bytes);
   if (collective == Collective::host_copy) return links.host > 0 ? kPoint + size / (kHostCopy * links.host) : 0;
   const auto ranks = static_cast<double>(placement.ranks), near = static_cast<double>(placement.in_node);
-  const double local = links.within_node * (links.switched ? kNvlink : (placement.in_node > 4 ? kPcieMany : kPcieFew));
+  const double reached = links.meshed ? std::min(1.0, (near - 1) / kMeshNeighbours) : 1;
+  const double local = links.within_node * (links.switched ? kNvlink * reached : (placement.in_node > 4 ? kPcieMany : kPcieFew));
   if (collective == Collective::send) {
     const double rate = placement.crosses_nodes() ? kNetwork * links.network : local;
     return kPoint + size / rate;

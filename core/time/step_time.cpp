@@ -229,6 +229,7 @@ std::optional<Machine> machine_of(const Cluster& cluster) {
   if (!rates) return std::nullopt;
   Machine machine{*rates, {}};
   machine.links.switched = rates->nvlink_gbs > 0;
+  machine.links.meshed = machine.links.switched && cluster.gpu.compute_capability == 70;
   machine.links.within_node = 1e9 * (machine.links.switched ? rates->nvlink_gbs : rates->pcie_gbs);
   machine.links.network = 1e9 / 8 * network_of(cluster, machine.links.switched);
   machine.links.host = 1e9 * rates->pcie_gbs;

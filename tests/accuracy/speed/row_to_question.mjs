@@ -82,7 +82,8 @@ function trainingOf(row, notes) {
   training.micro_batch = micro ?? 1;
   const tokens = row.also?.avg_tokens_per_step;
   training.sequence = count(row.seq_len) ?? (tokens ? Math.round(tokens / training.micro_batch) : refuse('the length of the sequences is not given'));
-  const checkpointing = said(row.gradient_checkpointing);
+  // LLaMA-Factory checkpoints unless it is told not to (hparams/model_args.py, disable_gradient_checkpointing: False).
+  const checkpointing = said(row.gradient_checkpointing) || (/llama-?factory/.test(said(row.software)) ? 'full' : '');
   if (/full|10 of|20 of|every/.test(checkpointing)) training.checkpointing = 'full';
   if (/selective|recipe|of 80|every/.test(checkpointing)) {
     training.checkpointing = 'none';
@@ -98,9 +99,11 @@ function trainingOf(row, notes) {
 // Masters and states in fp32 beside 16-bit weights.
 const hasMasters = (row) => /fp32|mixed|amp|master|main grads|float8|fp8/.test(said(row.precision)) || /distributed adam|dist/.test(said(row.optimizer));
 
+// Megatron-LM and what is built on it
+const isEngine = (row) => /megatron|nemo|transformer engine|\bte\b|\bmcore\b|jax|dgxc/.test(`${said(row.software)} ${said(row.source)}`);
+
 function kernelsOf(row) {
-  const software = `${said(row.software)} ${said(row.source)}`, attention = said(row.attention);
-  const engine = /megatron|nemo|transformer engine|\bte\b|\bmcore\b|jax|dgxc/.test(software);
+  const software = `${said(row.software)} ${said(row.source)}`, attention = said(row.attention), engine = isEngine(row);
   return {
     fused: engine || Boolean(row.compile) || /compile|apex|fused kernels|nanotron/.test(software),
     flash3: /\bte\b|^cudnn|flash.?attention.?[34]|\bfa[34]\b|fused/.test(attention) || engine,
@@ -144,6 +147,7 @@ export function questionOf(row, presets) {
       training.micro_batch = 1;
     }
     layout.masters = training.method === 'full' && hasMasters(row);
+    layout.gathers_ahead = isEngine(row);  // overlap_param_gather of its recipes
     layout.gradient_bytes = /fp32 (grad )?reduce|main grads|fp32 grad/.test(said(row.precision)) ? 4 : 2;
     const kernels = kernelsOf(row);
     if (kernels.fused) training.optimizer.implementation = training.optimizer.name.startsWith('adam') ? 'fused' : undefined;
