@@ -166,7 +166,7 @@ class Reducer {
     if (left == missing_.end()) left = missing_.insert(left, {bucket, bucket->bytes.count});
     left->bytes -= parameter.storage->bytes.count;
     if (left->bytes > 0) return;
-    device_.meter.communicate(Collective::all_reduce, Among::copies, options_.degree, bucket->bytes.count, all_reduce_stream);
+    device_.meter.communicate(Collective::all_reduce, Among::copies, 0, bucket->bytes.count, all_reduce_stream);
   }
 
   // The gradient is copied into its bucket, and .grad is that place from now on.

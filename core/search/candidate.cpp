@@ -27,8 +27,6 @@ Json changed(const Json& spec, const Json& change) {
 
 namespace {
 
-constexpr std::int64_t kPlayedMicroBatches = 2;
-
 Summary failed(Problems problems) {
   Summary summary;
   summary.problems = std::move(problems);
@@ -46,11 +44,9 @@ Summary played_rank(Spec spec, const Architecture& architecture) {
   Summary summary;
   summary.status = report->verdict.status;
   summary.needed = report->verdict.needed;
-  const RankReport& rank = report->ranks.front();
-  summary.least = rank.peak_allocated + rank.outside.used;
   summary.capacity = report->verdict.capacity;
   const Spec& s = whole.spec;
-  summary.gpus = s.data.degree * s.tensor.degree * s.pipeline.degree;
+  summary.gpus = s.world();
   if (!report->step_time) return summary;
   const auto left_out = static_cast<double>(accumulation - s.training.accumulation);
   summary.seconds = report->step_time->seconds + left_out * report->step_time->first_micro_batch;
@@ -66,7 +62,7 @@ Summary played(Spec spec, const Architecture& architecture) {
   if (stages == 1) return played_rank(std::move(spec), architecture);
   Spec last_spec = spec;
   spec.rank = 0;
-  last_spec.rank = spec.data.degree * spec.tensor.degree * stages - 1;
+  last_spec.rank = spec.world() - 1;
   Summary first = played_rank(std::move(spec), architecture), last = played_rank(std::move(last_spec), architecture);
   if (!first.problems.empty() || !last.problems.empty()) return first.problems.empty() ? last : first;
   Summary worst = last.status > first.status || (last.status == first.status && last.needed > first.needed) ? last : first;
@@ -76,13 +72,9 @@ Summary played(Spec spec, const Architecture& architecture) {
   return worst;
 }
 
-struct Question {
-  Spec spec;
-  Architecture architecture;
-  Problems problems;
-};
+}  // namespace
 
-Question read(const Json& json, const ModelPresets& presets) {
+Question read_question(const Json& json, const ModelPresets& presets) {
   Question question;
   Reading<Spec> spec = read_parsed_spec(json, presets);
   question.spec = std::move(spec.value);
@@ -96,73 +88,16 @@ Question read(const Json& json, const ModelPresets& presets) {
   return question;
 }
 
-// The names under which families keep the number of layers.
-constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
-
-Json* layers_of(Json& config) {
-  for (const char* key : kLayerKeys)
-    if (const auto found = config.find(key); found != config.end() && found->is_number_integer()) return &*found;
-  return nullptr;
-}
-
-bool layers_alike(const Architecture& a) {
-  return a.sliding.empty() && a.unturned.empty() && a.experts.layers.empty() && a.experts.count == 0;
-}
-
-std::optional<Summary> with_layers(Question question, std::int64_t layers) {
-  Json config = *question.spec.model.config;
-  Json* count = layers_of(config);
-  if (!count) return std::nullopt;
-  *count = layers;
-  Reading<Architecture> reading = read_architecture(config);
-  question.spec.model.config = std::make_shared<const Json>(std::move(config));
-  if (!reading.problems.empty() || reading.value.layers != layers) return std::nullopt;
-  return played(std::move(question.spec), reading.value);
-}
-
-// Two plays, with three and five layers in every stage.
-std::optional<Summary> extrapolated(const Question& question) {
-  const std::int64_t layers = question.architecture.layers;
-  const std::int64_t stages = question.spec.pipeline.degree * question.spec.pipeline.virtual_stages;
-  const std::int64_t few = 3 * stages, more = 5 * stages;
-  if (layers % stages != 0 || layers < 2 * (few + more) || !layers_alike(question.architecture)) return std::nullopt;
-  const std::optional<Summary> a = with_layers(question, few), b = with_layers(question, more);
-  if (!a || !b || !a->problems.empty() || !b->problems.empty()) return std::nullopt;
-  Summary summary = *b;
-  summary.exact = false;
-  const auto along = [&](Bytes at_few, Bytes at_more) {
-    return Bytes{at_few.count + (at_more - at_few).count * (layers - few) / (more - few)};
-  };
-  summary.needed = along(a->needed, b->needed);
-  summary.least = along(a->least, b->least);
-  if (summary.capacity) summary.status = summary.needed <= *summary.capacity ? Status::fits : Status::does_not_fit;
-  if (summary.seconds) {
-    summary.seconds = *a->seconds + (*b->seconds - *a->seconds) * static_cast<double>(layers - few) / static_cast<double>(more - few);
-    summary.tokens_per_second = b->tokens_per_second * *b->seconds / *summary.seconds;
-  }
-  return summary;
-}
-
-// Fits by what it would reserve, or does not by what it must hold, and by more than the extrapolation may be off.
-bool is_plain(const Summary& summary) {
-  if (!summary.capacity) return true;
-  const std::int64_t capacity = summary.capacity->count;
-  return summary.needed.count < capacity - capacity / 20 || summary.least.count > capacity + capacity / 20;
-}
-
-}  // namespace
-
-Summary summary_of(const Json& spec, const ModelPresets& presets) {
-  Question question = read(spec, presets);
+Summary summary_of(Question question) {
   if (!question.problems.empty()) return failed(std::move(question.problems));
   return played(std::move(question.spec), question.architecture);
 }
 
-Summary screened(const Json& spec, const ModelPresets& presets) {
-  Question question = read(spec, presets);
-  if (!question.problems.empty()) return failed(std::move(question.problems));
-  if (const std::optional<Summary> quick = extrapolated(question); quick && is_plain(*quick)) return *quick;
-  return played(std::move(question.spec), question.architecture);
+Summary summary_of(const Json& spec, const ModelPresets& presets) { return summary_of(read_question(spec, presets)); }
+
+double tokens_of(const Spec& spec) {
+  const std::int64_t microbatches = spec.pipeline.degree > 1 ? spec.pipeline.microbatches : spec.training.accumulation;
+  return static_cast<double>(spec.training.micro_batch * microbatches * spec.training.sequence * spec.data.degree);
 }
 
 }  // namespace llmem

@@ -6,8 +6,10 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "model/architecture.h"
 #include "report/report.h"
 #include "spec/presets.h"
+#include "spec/spec.h"
 
 namespace llmem {
 
@@ -19,12 +21,11 @@ nlohmann::json changed(const nlohmann::json& spec, const nlohmann::json& change)
 struct Summary {
   Status status = Status::unknown;
   Bytes needed;
-  Bytes least;  // the same without what the allocator would give back if it had to
   std::optional<Bytes> capacity;
   std::int64_t gpus = 1;
   std::optional<double> seconds;  // of one optimizer step; none: the GPU's speed is not known
   double tokens_per_second = 0;   // a GPU
-  bool exact = true;              // false: from plays of the model with fewer layers
+  bool exact = true;              // false: from plays of the model with fewer layers (screen.h); `needed` is then the least that it can be
   Problems problems;              // then nothing else holds
 
   bool fits() const {
@@ -32,11 +33,20 @@ struct Summary {
   }
 };
 
+// A question that was read, with its problems.
+struct Question {
+  Spec spec;
+  Architecture architecture;
+  Problems problems;
+};
+Question read_question(const nlohmann::json& spec, const ModelPresets& presets);
+
 // Micro-batches of an accumulation after the second are as the second; so two are played and the time of the others is added.
+inline constexpr std::int64_t kPlayedMicroBatches = 2;
+Summary summary_of(Question question);
 Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets);
 
-// The same from plays with two smaller numbers of layers, of which memory and time are linear functions: a tenth of the work for a deep
-// model. Where layers differ among themselves, and where it is not plain that it fits or that it does not, the whole is played.
-Summary screened(const nlohmann::json& spec, const ModelPresets& presets);
+// Of all ranks, an optimizer step.
+double tokens_of(const Spec& spec);
 
 }  // namespace llmem

@@ -9,6 +9,7 @@
 #include "search/candidate.h"
 #include "search/largest.h"
 #include "search/rank.h"
+#include "search/screen.h"
 #include "search/strategies.h"
 
 namespace llmem {
@@ -130,7 +131,8 @@ std::string screen(std::string_view text, const ModelPresets& presets) {
     return problem("", "missing", "give {\"spec\": …, \"changes\": [change, …]}");
   JsonWriter json = answer();
   json.begin_array();
-  for (const Json& change : question["changes"]) write(json, screened(changed(question["spec"], change), presets));
+  Screener screener(question["spec"], presets);
+  for (const Json& change : question["changes"]) write(json, screener.screen(change));
   return json.end_array().end_object().take();
 }
 
@@ -198,8 +200,9 @@ std::string search(std::string_view text, const ModelPresets& presets) {
   std::vector<Summary> summaries;
   std::vector<Candidate> candidates;
   const auto whole = [&](std::size_t i) { return changed(question.value.spec, strategies.tried[i].change); };
+  Screener screener(question.value.spec, presets);
   for (std::size_t i = 0; i < strategies.tried.size(); ++i) {
-    summaries.push_back(screened(whole(i), presets));
+    summaries.push_back(screener.screen(strategies.tried[i].change));
     candidates.push_back(candidate_of(summaries.back()));
   }
   // What comes out in front is estimated in full; if that changes the order, what comes to the front instead is, too.

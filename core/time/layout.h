@@ -23,8 +23,8 @@ struct RankLayout {
   std::int64_t trainable = 0;
   std::int64_t layers = 0;  // of the played model
   std::int64_t hidden_size = 0, kv_size = 0;
-  bool masters = false;     // weights and states in fp32 beside 16-bit weights
-  bool recomputes = false;  // with collectives of its own
+  bool masters = false;        // weights and states in fp32 beside 16-bit weights
+  bool recomputes = false;     // with collectives of its own
   bool gathers_ahead = false;  // the updated weights of ZeRO-1 and 2 come while the next forward runs; else nothing runs meanwhile
 
   std::int64_t gpus() const { return tensor * pipeline * context * data; }

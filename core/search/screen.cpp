@@ -1,0 +1,246 @@
+#include "search/screen.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "model/config.h"
+#include "report/outside.h"
+#include "step/play.h"
+#include "time/step_time.h"
+
+namespace llmem {
+
+using Json = nlohmann::json;
+
+namespace {
+
+// The fewest layers that are played, and one more. Methods that gather a layer ahead of the one that runs ask other things of the first, of the
+// last and of those between; else all layers are as the first.
+std::int64_t few_layers(DataKind kind) { return kind == DataKind::fsdp1 || kind == DataKind::fsdp2 || kind == DataKind::zero3 ? 3 : 1; }
+
+// What of the memory rounding may add or take: the allocator rounds each tensor, by less than this part of all.
+constexpr double kRounding = 0.01;
+
+// What one play says.
+struct Probe {
+  double held = 0;     // bytes of tensors at their peak
+  double seconds = 0;  // of a rank's own work
+};
+
+struct Line {
+  double few, more;  // where the two plays were made
+  double at(double value_at_few, double value_at_more, double there) const {
+    return value_at_few + (value_at_more - value_at_few) * (there - few) / (more - few);
+  }
+};
+
+double peak_of(const Trace& trace) {
+  constexpr std::int64_t block = 512;  // the allocator's smallest
+  std::int64_t held = 0, peak = 0;
+  for (const std::int32_t event : trace.events) {
+    const std::int64_t bytes = (trace.allocations[allocation_of(event)].bytes.count + block - 1) / block * block;
+    held += is_free(event) ? -bytes : bytes;
+    peak = std::max(peak, held);
+  }
+  return static_cast<double>(peak);
+}
+
+// The names under which families keep the number of layers.
+constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
+
+Json* layers_of(Json& config) {
+  for (const char* key : kLayerKeys)
+    if (const auto found = config.find(key); found != config.end() && found->is_number_integer()) return &*found;
+  return nullptr;
+}
+
+// Every moment's memory and every kernel is of one of the layers, or of none.
+bool is_linear(const Question& question) {
+  const Architecture& a = question.architecture;
+  const Training& t = question.spec.training;
+  const bool layers_alike = a.sliding.empty() && a.unturned.empty() && a.experts.layers.empty() && a.experts.count == 0;
+  return layers_alike && (t.checkpointing == Checkpointing::none || t.checkpoint_every == 1);
+}
+
+}  // namespace
+
+// A play's work, for the time of all that it is the play of, and its peak.
+struct Screener::Play {
+  Trace trace;  // without its allocations
+  double held = 0;
+};
+
+// One question, and models like its own with other numbers of layers.
+class Screener::Screening {
+ public:
+  Screening(Screener& screener, const Json& change, const Question& question)
+      : screener_(screener),
+        change_(change),
+        question_(question),
+        spec_(question.spec),
+        machine_(machine_of(spec_.cluster)),
+        few_(few_layers(spec_.data.kind)) {}
+
+  std::optional<Summary> screen() {
+    if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;
+    const bool piped = spec_.pipeline.degree > 1;
+    if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
+    const std::optional<Probe> first = piped ? first_stage() : all_layers();
+    if (!first) return std::nullopt;
+    Probe worst = *first;
+    if (piped && !does_not_fit(worst)) {
+      const std::optional<Probe> last = last_stage();
+      if (!last) return std::nullopt;
+      worst = {std::max(worst.held, last->held), std::max(worst.seconds, last->seconds)};
+    }
+    return summary(worst);
+  }
+
+ private:
+  std::optional<Probe> all_layers() {
+    const std::int64_t layers = question_.architecture.layers;
+    if (layers <= 2 * few_ + 1) return std::nullopt;
+    Spec spec = spec_;
+    spec.training.accumulation = std::min(spec.training.accumulation, kPlayedMicroBatches);
+    return along_layers(layers, [&](std::int64_t n) { return probe_of(play_of(spec, n), spec); });
+  }
+
+  // Of P stages, the first holds P microbatches from the moment when the first comes back; with fewer microbatches than that all of them.
+  std::optional<Probe> first_stage() {
+    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
+    const std::int64_t layers = divide_up(question_.architecture.layers, stages);
+    const bool fills = m > stages;
+    return along_layers(layers, [&](std::int64_t n) -> std::optional<Probe> {
+      if (m == 1) return stage(n, 2, 1, 0);
+      const std::optional<Probe> a = fills ? stage(n, 2, 3, 0) : stage(n, 2, 2, 0);
+      const std::optional<Probe> b = fills ? stage(n, 3, 4, 0) : stage(n, 3, 3, 0);
+      if (!a || !b) return std::nullopt;
+      const auto held = static_cast<double>(std::min(m, stages)), all = static_cast<double>(m);
+      const Line in_flight{2, 3}, in_time = fills ? Line{3, 4} : Line{2, 3};
+      return Probe{in_flight.at(a->held, b->held, held), in_time.at(a->seconds, b->seconds, all)};
+    });
+  }
+
+  // The last holds one microbatch at a time.
+  std::optional<Probe> last_stage() {
+    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
+    return along_layers(question_.architecture.layers / stages, [&](std::int64_t n) -> std::optional<Probe> {
+      if (m == 1) return stage(n, 2, 1, 1);
+      const std::optional<Probe> a = stage(n, 2, 2, 1), b = stage(n, 2, 3, 1);
+      if (!a || !b) return std::nullopt;
+      const Line line{2, 3};
+      return Probe{line.at(a->held, b->held, static_cast<double>(m)), line.at(a->seconds, b->seconds, static_cast<double>(m))};
+    });
+  }
+
+  template <class At>
+  std::optional<Probe> along_layers(std::int64_t layers, const At& at) {
+    if (layers <= few_ + 1) return at(layers);
+    const std::optional<Probe> few = at(few_), more = at(few_ + 1);
+    if (!few || !more) return std::nullopt;
+    const Line line{static_cast<double>(few_), static_cast<double>(few_ + 1)};
+    const auto there = static_cast<double>(layers);
+    return Probe{line.at(few->held, more->held, there), line.at(few->seconds, more->seconds, there)};
+  }
+
+  // One stage of `stages`, each of `layers`.
+  std::optional<Probe> stage(std::int64_t layers, std::int64_t stages, std::int64_t microbatches, std::int64_t position) {
+    Spec spec = spec_;
+    spec.pipeline.degree = stages;
+    spec.pipeline.microbatches = microbatches;
+    // How many copies there are, only the time of reducing over them tells.
+    if (spec.data.kind == DataKind::ddp) spec.data.degree = 2;
+    spec.rank = position * spec.data.degree * spec.tensor.degree * spec.context.degree;
+    if (spec.data.kind != DataKind::ddp && spec.data.kind != DataKind::none) return probe_of(play_of(spec, layers * stages), spec);
+    Json key = change_;
+    key.erase("cluster");
+    key["parallel"]["data"].erase("degree");
+    key["parallel"]["pipeline"] = {layers, stages, microbatches, position};
+    std::shared_ptr<const Play>& known = screener_.plays_[key.dump()];
+    if (!known) known = play_of(spec, layers * stages);
+    return probe_of(known, spec);
+  }
+
+  std::shared_ptr<const Play> play_of(const Spec& spec, std::int64_t layers) {
+    const Architecture* architecture = with_layers(layers);
+    if (!architecture) return nullptr;
+    const auto made = std::make_shared<Play>();
+    made->trace = play(spec, *architecture);
+    made->held = peak_of(made->trace);
+    made->trace.allocations = {};
+    made->trace.events = {};
+    return made;
+  }
+
+  std::optional<Probe> probe_of(const std::shared_ptr<const Play>& played, Spec spec) const {
+    if (!played) return std::nullopt;
+    Probe probe{played->held, 0};
+    if (!machine_) return probe;
+    // Its ranks lie as those of the whole.
+    spec.pipeline = spec_.pipeline;
+    spec.data = spec_.data;
+    const StepTime time = step_time(spec, played->trace, *machine_);
+    const auto left_out = static_cast<double>(spec_.training.accumulation - spec.training.accumulation);
+    probe.seconds = time.seconds - time.bubble + left_out * time.first_micro_batch;
+    return probe;
+  }
+
+  const Architecture* with_layers(std::int64_t layers) {
+    for (const Architecture& known : models_)
+      if (known.layers == layers) return &known;
+    Json config = *spec_.model.config;
+    Json* count = layers_of(config);
+    if (!count) return nullptr;
+    *count = layers;
+    Reading<Architecture> reading = read_architecture(config);
+    if (!reading.problems.empty() || reading.value.layers != layers) return nullptr;
+    models_.push_back(std::move(reading.value));
+    return &models_.back();
+  }
+
+  bool does_not_fit(const Probe& probe) const {
+    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, spec_.world());
+    const std::optional<Bytes> memory = memory_for_allocator(spec_, outside);
+    return memory && probe.held * (1 - kRounding) > static_cast<double>(memory->count);
+  }
+
+  Summary summary(const Probe& probe) const {
+    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, spec_.world());
+    const std::optional<Bytes> memory = memory_for_allocator(spec_, outside);
+    Summary summary;
+    summary.exact = false;
+    summary.needed = Bytes{static_cast<std::int64_t>(probe.held)} + outside.used;
+    if (memory) {
+      summary.capacity = spec_.cluster.memory ? *memory + outside.used : *spec_.cluster.gpu.memory;
+      summary.status = does_not_fit(probe) ? Status::does_not_fit : Status::fits;
+    }
+    summary.gpus = spec_.world();
+    if (!machine_) return summary;
+    const PipelineParallel& pipeline = spec_.pipeline;
+    const double bubble = static_cast<double>(pipeline.degree - 1) / static_cast<double>(pipeline.microbatches);
+    summary.seconds = probe.seconds * (1 + (pipeline.degree > 1 ? bubble : 0));
+    summary.tokens_per_second = tokens_of(spec_) / *summary.seconds / static_cast<double>(summary.gpus);
+    return summary;
+  }
+
+  Screener& screener_;
+  const Json& change_;
+  const Question& question_;
+  const Spec& spec_;
+  std::optional<Machine> machine_;
+  std::int64_t few_;
+  std::deque<Architecture> models_;
+};
+
+Screener::Screener(const Json& spec, const ModelPresets& presets) : spec_(spec), presets_(presets) {}
+Screener::~Screener() = default;
+
+Summary Screener::screen(const Json& change) {
+  Question question = read_question(changed(spec_, change), presets_);
+  if (question.problems.empty())
+    if (const std::optional<Summary> quick = Screening(*this, change, question).screen()) return *quick;
+  return summary_of(std::move(question));
+}
+
+}  // namespace llmem
