@@ -90,6 +90,7 @@ suite unit-wasm unit_wasm
 suite contract node tests/contract/contract.mjs
 if [ -f tests/accuracy/run.sh ]; then suite accuracy bash tests/accuracy/run.sh; fi
 suite measurements bash tests/accuracy/measurements.sh tests/data/measurements.json tests/accuracy/measurement_floors.json
+suite speed bash tests/accuracy/speed.sh tests/accuracy/speed/rows.json --floors tests/accuracy/speed_floors.json
 suite page page
 step build-web npm --prefix web run build
 suite browser browser

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "report/estimate.h"
+#include "report/paper.h"
 #include "report/timeline.h"
 #include "search/search.h"
 
@@ -29,6 +30,8 @@ std::string rank(const std::string& estimates) { return llmem::rank(estimates); 
 std::string largest(const std::string& question) { return llmem::largest(question, none); }
 std::string advise(const std::string& spec) { return llmem::advise(spec, none); }
 
+std::string paper(const std::string& question) { return llmem::paper(question, none); }
+
 std::string timeline(const std::string& spec, const std::string& question) { return llmem::timeline(spec, question, none); }
 
 }  // namespace
@@ -41,4 +44,5 @@ EMSCRIPTEN_BINDINGS(llmem) {
   emscripten::function("rank", &rank);
   emscripten::function("largest", &largest);
   emscripten::function("advise", &advise);
+  emscripten::function("paper", &paper);
 }

@@ -15,9 +15,19 @@ using Json = nlohmann::json;
 
 namespace {
 
-// The fewest layers that are played, and one more. Methods that gather a layer ahead of the one that runs ask other things of the first, of the
-// last and of those between; else all layers are as the first.
-std::int64_t few_layers(DataKind kind) { return kind == DataKind::fsdp1 || kind == DataKind::fsdp2 || kind == DataKind::zero3 ? 3 : 1; }
+// The fewest layers that are played; the others are as many more again, of which each adds what the last added. In a stage of a pipeline the first
+// layer is as all others. Methods that gather ahead ask other things of the first, of the last and of those between; ZeRO-3 keeps as many gathered
+// as its limits allow, so that the next one adds less.
+std::int64_t few_layers(const Spec& spec, const Architecture& architecture) {
+  const DataKind kind = spec.data.kind;
+  if (spec.pipeline.degree > 1 && (kind == DataKind::none || kind == DataKind::ddp)) return 1;
+  if (kind != DataKind::zero3) return 3;
+  std::int64_t all = 0;
+  for (const Parameter& parameter : parameters_of(architecture)) all += parameter.count();
+  const ZeroOptimization& zero = spec.data.zero;
+  const std::int64_t kept = std::max({zero.max_live_parameters, zero.max_reuse_distance, zero.prefetch_bucket_size.value_or(0)});
+  return 3 + std::min(architecture.layers, kept / std::max<std::int64_t>(1, all / architecture.layers));
+}
 
 // What of the memory rounding may add or take: the allocator rounds each tensor, by less than this part of all.
 constexpr double kRounding = 0.01;
@@ -80,7 +90,7 @@ class Screener::Screening {
         question_(question),
         spec_(question.spec),
         machine_(machine_of(spec_.cluster)),
-        few_(few_layers(spec_.data.kind)) {}
+        few_(few_layers(spec_, question.architecture)) {}
 
   std::optional<Summary> screen() {
     if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;

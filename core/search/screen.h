@@ -10,10 +10,11 @@
 
 namespace llmem {
 
-// Short estimates of changes of one spec, by plays of the model with few layers and, in a pipeline, few microbatches. Of both, time and the
-// memory of every moment of the step are linear functions, so time comes out as the whole's, and `needed` as what the tensors alone take at their
-// peak: the whole needs that or more, for the highest of several lines lies above what two points say of it. So what is said not to fit does not,
-// and what is said to fit may yet not. Where layers differ among themselves, and where that is no work saved, the whole is played.
+// Short estimates of changes of one spec, by plays of the model with few layers and, in a pipeline, few microbatches. Of both, the memory of every
+// moment of the step and the work of every clock are linear functions; the highest of several lines lies above what two points say of it. So the
+// whole takes as long or longer and needs as much or more: what is said not to fit does not, what is said to fit may yet not, and what turns out
+// fastest or smallest when it is estimated in full is that. Where layers differ among themselves, and where that is no work saved, the whole is
+// played.
 class Screener {
  public:
   Screener(const nlohmann::json& spec, const ModelPresets& presets);

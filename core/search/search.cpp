@@ -55,7 +55,7 @@ void write(JsonWriter& json, const Summary& summary) {
 }
 
 void write(JsonWriter& json, const Strategy& strategy) {
-  json.begin_object().member("label", strategy.label).member("gpus", strategy.gpus).key("change");
+  json.begin_object().member("label", strategy.label).member("gpus", strategy.gpus).member("price", strategy.price).key("change");
   write(json, strategy.change);
   json.end_object();
 }
@@ -89,6 +89,7 @@ void write_members(JsonWriter& json, const Ranking& ranking) {
   write_indices(json, "order", ranking.order);
   write_indices(json, "front", ranking.front);
   json.member("fewest_gpus", ranking.fewest).member("cheapest", ranking.cheapest);
+  write_indices(json, "unsettled", ranking.unsettled);
 }
 
 JsonWriter answer() {
@@ -99,8 +100,9 @@ JsonWriter answer() {
 
 std::string problem(const char* at, const char* code, const char* message) { return problems_to_json({{at, code, message}}); }
 
-Candidate candidate_of(const Summary& summary) {
-  return {summary.fits(), summary.needed, summary.gpus, summary.seconds ? std::llround(*summary.seconds * 1e6) : 0};
+Candidate candidate_of(const Summary& summary, const Strategy& strategy) {
+  const std::int64_t microseconds = summary.seconds ? std::llround(*summary.seconds * 1e6) : 0;
+  return {summary.fits(), summary.needed, summary.gpus, microseconds, strategy.price, summary.exact};
 }
 
 std::int64_t integer(const Json& from, const char* key) {
@@ -132,7 +134,9 @@ std::string screen(std::string_view text, const ModelPresets& presets) {
   JsonWriter json = answer();
   json.begin_array();
   Screener screener(question["spec"], presets);
-  for (const Json& change : question["changes"]) write(json, screener.screen(change));
+  const bool whole = question.contains("whole") && question["whole"].is_boolean() && question["whole"].get<bool>();
+  for (const Json& change : question["changes"])
+    write(json, whole ? summary_of(changed(question["spec"], change), presets) : screener.screen(change));
   return json.end_array().end_object().take();
 }
 
@@ -142,8 +146,14 @@ std::string rank(std::string_view text) {
   if (!parsed.value.is_array()) return problem("", "type", "give a list of what screen or estimate said");
   std::vector<Candidate> candidates;
   for (const Json& each : parsed.value) {
-    const bool fits = each.is_object() && each.contains("fits") && each["fits"].is_boolean() && each["fits"].get<bool>();
-    candidates.push_back(fits ? Candidate{true, {integer(each, "needed")}, integer(each, "gpus"), integer(each, "microseconds")}
+    const auto truth = [&](const char* key) { return each.contains(key) && each[key].is_boolean() && each[key].get<bool>(); };
+    const bool fits = each.is_object() && truth("fits");
+    candidates.push_back(fits ? Candidate{true,
+                                          {integer(each, "needed")},
+                                          integer(each, "gpus"),
+                                          integer(each, "microseconds"),
+                                          integer(each, "price"),
+                                          truth("exact")}
                               : Candidate{});
   }
   JsonWriter json = answer();
@@ -203,24 +213,21 @@ std::string search(std::string_view text, const ModelPresets& presets) {
   Screener screener(question.value.spec, presets);
   for (std::size_t i = 0; i < strategies.tried.size(); ++i) {
     summaries.push_back(screener.screen(strategies.tried[i].change));
-    candidates.push_back(candidate_of(summaries.back()));
+    candidates.push_back(candidate_of(summaries.back(), strategies.tried[i]));
   }
   // What comes out in front is estimated in full; if that changes the order, what comes to the front instead is, too.
   Ranking ranking = ranked(candidates);
-  for (bool settled = false; !settled; ranking = ranked(candidates)) {
-    settled = true;
-    for (const std::size_t i : ranking.front) {
-      if (summaries[i].exact) continue;
-      settled = false;
+  for (; !ranking.unsettled.empty(); ranking = ranked(candidates)) {
+    for (const std::size_t i : ranking.unsettled) {
       summaries[i] = summary_of(whole(i), presets);
-      candidates[i] = candidate_of(summaries[i]);
+      candidates[i] = candidate_of(summaries[i], strategies.tried[i]);
     }
   }
   JsonWriter json = answer();
   json.begin_object().key("strategies").begin_array();
   for (std::size_t i = 0; i < strategies.tried.size(); ++i) {
     const Strategy& strategy = strategies.tried[i];
-    json.begin_object().member("label", strategy.label).key("change");
+    json.begin_object().member("label", strategy.label).member("price", strategy.price).key("change");
     write(json, strategy.change);
     json.key("estimate");
     write(json, summaries[i]);

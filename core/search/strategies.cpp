@@ -1,9 +1,11 @@
 #include "search/strategies.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/config.h"
 #include "search/candidate.h"
+#include "spec/gpus.h"
 #include "spec/read_spec.h"
 
 namespace llmem {
@@ -27,40 +29,42 @@ class Enumeration {
     Reading<Spec> spec = read_parsed_spec(question.spec, presets);
     spec_ = std::move(spec.value);
     if (spec_.model.config) architecture_ = read_architecture(*spec_.model.config).value;
-    light_ = question.spec;
   }
 
   Strategies all() {
-    for (const std::int64_t gpus : question_.gpus) of_cluster(gpus);
+    for (const std::int64_t gpus : question_.gpus) {
+      if (question_.prices.empty()) of_cluster(gpus);
+      for (const GpuPrice& price : question_.prices) {
+        price_ = &price;
+        of_cluster(gpus);
+      }
+    }
     return std::move(found_);
   }
 
  private:
   struct Way {
-    std::int64_t gpus, tensor, pipeline, data;
+    std::int64_t gpus, tensor, context, pipeline, data;
     std::string kind, label;
     Json data_section;
     bool offload;
+    std::string refused;  // the readers' reason, which is that of all that differ in checkpointing and batch alone
   };
 
   void of_cluster(std::int64_t gpus) {
     for (const std::int64_t tensor : powers(std::min(gpus, spec_.cluster.gpus_per_node)))
-      for (const std::int64_t pipeline : powers(gpus / tensor)) {
-        if (gpus % (tensor * pipeline) != 0) continue;
-        const std::int64_t data = gpus / (tensor * pipeline);
-        if (const std::string why = indivisible(tensor, pipeline); !why.empty()) {
-          leave_out(why, degrees_in_words(tensor, pipeline, data));
-          continue;
+      for (const std::int64_t context : powers(gpus / tensor))
+        for (const std::int64_t pipeline : powers(gpus / (tensor * context))) {
+          if (gpus % (tensor * context * pipeline) != 0) continue;
+          Way way{gpus, tensor, context, pipeline, gpus / (tensor * context * pipeline), "none", "", {{"kind", "none"}}, false, ""};
+          if (const std::string why = indivisible(tensor, context, pipeline); !why.empty())
+            leave_out(why, label_of(way, "", 0));
+          else
+            of_degrees(way);
         }
-        of_degrees(gpus, tensor, pipeline, data);
-      }
   }
 
-  static std::string degrees_in_words(std::int64_t tensor, std::int64_t pipeline, std::int64_t data) {
-    return "data " + std::to_string(data) + ", tensor " + std::to_string(tensor) + ", pipeline " + std::to_string(pipeline);
-  }
-
-  std::string indivisible(std::int64_t tensor, std::int64_t pipeline) const {
+  std::string indivisible(std::int64_t tensor, std::int64_t context, std::int64_t pipeline) const {
     const auto not_by = [&](std::int64_t n, const char* what) {
       return n > 0 && n % tensor != 0 ? std::to_string(n) + " " + what + " are not divisible by tensor " + std::to_string(tensor)
                                       : std::string();
@@ -68,12 +72,15 @@ class Enumeration {
     for (const std::string& why : {not_by(architecture_.heads, "attention heads"), not_by(architecture_.kv_heads, "key-value heads"),
                                    not_by(architecture_.intermediate_size, "features of the MLP")})
       if (!why.empty()) return why;
+    if (context > 1 && spec_.training.sequence % (2 * context) != 0)
+      return "the sequence of " + std::to_string(spec_.training.sequence) + " tokens is not divisible by two chunks a rank of context " +
+             std::to_string(context);
     if (pipeline > architecture_.layers) return "a pipeline has more stages than the model layers";
     return "";
   }
 
-  void of_degrees(std::int64_t gpus, std::int64_t tensor, std::int64_t pipeline, std::int64_t data) {
-    Way way{gpus, tensor, pipeline, data, "none", "", {{"kind", "none"}}, false};
+  void of_degrees(Way way) {
+    const std::int64_t data = way.data;
     const auto sharded = [&](const char* kind, std::string label, Json options, bool offload) {
       way.kind = kind;
       way.label = std::move(label);
@@ -81,9 +88,13 @@ class Enumeration {
       way.data_section["kind"] = kind;
       way.data_section["degree"] = data;
       way.offload = offload;
+      way.refused.clear();
       of_way(way);
     };
-    if (data == 1) return of_way(way);
+    if (data == 1) of_way(way);
+    // The ranks of a row's parts share the weights.
+    if (data == 1 && way.context > 1) return sharded("fsdp2", "FSDP2", {}, false);
+    if (data == 1) return;
     sharded("ddp", "DDP", {}, false);
     sharded("zero_redundancy", "DDP with ZeroRedundancyOptimizer", {}, false);
     for (const bool offload : {false, true}) {
@@ -100,7 +111,7 @@ class Enumeration {
       if (data % copies == 0) sharded("fsdp2", "HSDP of " + std::to_string(copies) + " copies", {{"replicate", copies}}, false);
   }
 
-  void of_way(const Way& way) {
+  void of_way(Way& way) {
     const std::int64_t rows = question_.global_batch / way.data;
     if (question_.global_batch % way.data != 0 || rows == 0)
       return leave_out(
@@ -121,6 +132,7 @@ class Enumeration {
   static std::string label_of(const Way& way, std::string_view checkpointing, std::int64_t micro) {
     std::string label = way.label.empty() ? "" : way.label + " x " + std::to_string(way.data);
     const auto join = [&](const std::string& part) { label += (label.empty() ? "" : ", ") + part; };
+    if (way.context > 1) join("context x " + std::to_string(way.context));
     if (way.tensor > 1) join("tensor x " + std::to_string(way.tensor));
     if (way.pipeline > 1) join("pipeline x " + std::to_string(way.pipeline));
     if (label.empty()) label = "one GPU";
@@ -129,12 +141,16 @@ class Enumeration {
     return label;
   }
 
-  void add(const Way& way, const char* checkpointing, std::int64_t micro, std::int64_t count) {
+  void add(Way& way, const char* checkpointing, std::int64_t micro, std::int64_t count) {
     Strategy strategy;
     strategy.gpus = way.gpus;
     strategy.label = label_of(way, checkpointing, micro);
+    if (!way.refused.empty()) return leave_out(way.refused, strategy.label);
+    if (question_.gpus.size() > 1) strategy.label = std::to_string(way.gpus) + " GPUs: " + strategy.label;
+    if (question_.prices.size() > 1) strategy.label = price_->gpu + ", " + strategy.label;
     Json parallel{{"data", way.data_section}};
     if (way.tensor > 1) parallel["tensor"] = {{"degree", way.tensor}, {"sequence", true}, {"loss", true}};
+    if (way.context > 1) parallel["context"] = {{"degree", way.context}};
     if (way.pipeline > 1) parallel["pipeline"] = {{"degree", way.pipeline}, {"microbatches", count}};
     if (way.offload)
       parallel["offload"] = {{"optimizer", "cpu"}, {"parameters", way.kind == "zero1" || way.kind == "zero2" ? "none" : "cpu"}};
@@ -143,11 +159,18 @@ class Enumeration {
         {"parallel", std::move(parallel)},
         {"training", {{"micro_batch", micro}, {"accumulation", way.pipeline > 1 ? 1 : count}, {"checkpointing", checkpointing}}},
         {"cluster", {{"nodes", divide_up(way.gpus, per_node)}}}};
-    const Reading<Spec> reading = read_parsed_spec(changed(question_.spec, strategy.change), presets_);
-    if (reading.problems.empty())
+    if (price_) {
+      strategy.price = price_->millionths;
+      strategy.change["cluster"]["gpu"] = price_->gpu;
+    }
+    Reading<Spec> reading = read_parsed_spec(changed(question_.spec, strategy.change), presets_);
+    if (reading.problems.empty()) {
       found_.tried.push_back(std::move(strategy));
-    else
-      leave_out(reading.problems.front().message, strategy.label);
+      return;
+    }
+    const Problem& first = reading.problems.front();
+    if (first.code == "unsupported" && first.at.compare(0, 9, "/parallel") == 0) way.refused = first.message;
+    leave_out(first.message, strategy.label);
   }
 
   void leave_out(const std::string& why, const std::string& example) {
@@ -162,7 +185,7 @@ class Enumeration {
   const ModelPresets& presets_;
   Spec spec_;
   Architecture architecture_;
-  Json light_;
+  const GpuPrice* price_ = nullptr;
   Strategies found_;
 };
 
@@ -180,6 +203,16 @@ bool read_counts(const Json& from, std::int64_t most, std::vector<std::int64_t>&
     if (!read_count(each, most, to.back())) return false;
   }
   return !to.empty();
+}
+
+// {"h100-sxm-80gb": 2.5}: what an hour of each kind costs, in any money.
+bool read_prices(const Json& from, std::vector<GpuPrice>& to) {
+  if (!from.is_object() || from.empty()) return false;
+  for (const auto& [gpu, price] : from.items()) {
+    if (!price.is_number() || !(price.get<double>() > 0) || price.get<double>() > 1e6) return false;
+    to.push_back({gpu, std::llround(price.get<double>() * 1e6)});
+  }
+  return true;
 }
 
 }  // namespace
@@ -211,9 +244,15 @@ Reading<SearchQuestion> read_search_question(Json question) {
     problem("/global_batch", "must be a number of rows");
   if (question.contains("micro_batches") && !read_counts(question["micro_batches"], kMostBatch, asked.micro_batches))
     problem("/micro_batches", "must be a number of rows, or a list");
+  if (question.contains("prices") && !read_prices(question["prices"], asked.prices))
+    problem("/prices", "must be an object of prices of an hour, by the ids of GPUs");
+  for (const GpuPrice& price : asked.prices)
+    if (!gpu_named(price.gpu)) reading.problems.push_back({"/prices/" + price.gpu, "unknown_value", "is not a GPU that is known here"});
+  // A limit is that of one kind.
+  if (!asked.prices.empty() && asked.spec.contains("cluster") && asked.spec["cluster"].is_object()) asked.spec["cluster"].erase("memory");
   for (const auto& [key, value] : question.items())
-    if (key != "spec" && key != "gpus" && key != "global_batch" && key != "micro_batches" && key != "price_per_gpu_hour")
-      reading.problems.push_back({"/" + key, "unknown_key", "a search has spec, gpus, global_batch, micro_batches and price_per_gpu_hour"});
+    if (key != "spec" && key != "gpus" && key != "global_batch" && key != "micro_batches" && key != "prices")
+      reading.problems.push_back({"/" + key, "unknown_key", "a search has spec, gpus, global_batch, micro_batches and prices"});
   return reading;
 }
 

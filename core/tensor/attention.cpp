@@ -39,13 +39,13 @@ Tensor softmax_half_to_float(const Tensor& self) {
   return result;
 }
 
-// Multiply-adds of query by key and of probabilities by value, of the half of them that a causal mask leaves; backward has five such products
+// Multiply-adds of query by key and of probabilities by value, or of the half of them that a causal mask leaves; backward has five such products
 // for two (FlashAttention-2, section 3.1.2).
-void meter_attention(const Tensor& query, const Tensor& key, bool backward) {
+void meter_attention(const Tensor& query, const Tensor& key, bool backward, bool causal = true) {
   Device& device = query.device();
   if (device.stopped) return;
   const Dims& q = query.sizes();
-  const std::int64_t forward = 2 * q[0] * q[1] * q[2] * key.size(2) * q[3];
+  const std::int64_t forward = (causal ? 2 : 4) * q[0] * q[1] * q[2] * key.size(2) * q[3];
   const std::int64_t bytes = 2 * (query.bytes_read() + key.bytes_read());
   device.meter.attention(backward ? forward / 2 * 5 : forward, backward ? 2 * bytes : bytes, query.dtype());
 }
@@ -68,10 +68,10 @@ Tensors saved_inputs(const Saved& key, const Saved& query, const Saved& value) {
 
 // aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd: dq, dk, dv; softmax_d [B, H, S'] and the fp32 accumulator of dq
 // [B, S', H, d'], S' = S rounded up to 128, d' = d rounded up to 32; with fewer key heads also dk, dv of every query head.
-Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensors flash_backward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal = true) {
   Device& device = query.device();
   const Meter::Muted no_kernel(device.meter);
-  meter_attention(query, key, true);
+  meter_attention(query, key, true, causal);
   const std::int64_t rows = query.size(0), heads = query.size(1), sequence = divide_up(query.size(2), 128) * 128, d = query.size(3);
   const Tensor dq = like_input(query), dk = like_input(key), dv = like_input(value);
   const Tensor softmax_d = device.empty({rows, heads, sequence}, Dtype::float32);
@@ -121,10 +121,10 @@ Tensor as_token_major(const Tensor& states) { return contiguous(transpose(states
 // Flash attention keeps q, k, v, the output, its log-sum-exp (fp32 [B, H, S]), the generator's state (2 x 8 bytes) and an 8-byte
 // tensor that is not used (flash_api.cpp, mha_fwd), which the package flash-attn has not (csrc/flash_attn/flash_api.cpp, FlashAttnFunc).
 enum class FlashBuild : std::uint8_t { pytorch, package };
-FlashForward flash_kernel(const Tensor& query, const Tensor& key, double dropout, FlashBuild build) {
+FlashForward flash_kernel(const Tensor& query, const Tensor& key, double dropout, FlashBuild build, bool causal = true) {
   Device& device = query.device();
   const Meter::Muted no_kernel(device.meter);
-  meter_attention(query, key, false);
+  meter_attention(query, key, false, causal);
   FlashForward made;
   made.output = like_input(query);
   made.logsumexp = device.empty({query.size(0), query.size(1), query.size(2)}, Dtype::float32);
@@ -302,11 +302,14 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
   return flash_of_any_head(q, k, v, 0, FlashBuild::package);
 }
 
-FlashForward flash_forward(const Tensor& query, const Tensor& key) { return flash_kernel(query, key, 0, FlashBuild::pytorch); }
+FlashForward flash_forward(const Tensor& query, const Tensor& key, bool causal) {
+  return flash_kernel(query, key, 0, FlashBuild::pytorch, causal);
+}
 
-Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value,
+                       bool causal) {
   const Tensor upstream = as_token_major(gradient), out = as_token_major(output);
-  return flash_backward(query, key, value);
+  return flash_backward(query, key, value, causal);
 }
 
 }  // namespace llmem

@@ -40,19 +40,25 @@ class Rotater {
  public:
   Rotater(const Ring& ring, bool all_to_all) : ranks_(ring.ranks), all_to_all_(all_to_all) {}
 
+  // Begun here, waited for when it is asked for: meanwhile attention runs over the block before.
   void exchange(const Tensor& buffer) {
     Meter& meter = buffer.device().meter;
     if (all_to_all_) {
       received_ = fresh(buffer, buffer.sizes(), buffer.dtype());
-      meter.communicate_and_wait(Collective::send, Among::tensor, ranks_, buffer.bytes_read());
+      meter.communicate(Collective::send, Among::context, ranks_, buffer.bytes_read(), ring_stream);
     } else if (!received_) {
       received_ = fresh(buffer, {buffer.numel() * ranks_}, buffer.dtype());
-      meter.communicate_and_wait(Collective::all_gather, Among::tensor, ranks_, received_.bytes_read());
+      meter.communicate(Collective::all_gather, Among::context, ranks_, received_.bytes_read(), ring_stream);
     }
   }
-  const Tensor& next() const { return received_; }
+  const Tensor& next() const {
+    received_.device().meter.wait(ring_stream);
+    return received_;
+  }
 
  private:
+  static constexpr std::uint8_t ring_stream = 6;
+
   std::int64_t ranks_;
   bool all_to_all_;
   Tensor received_;
@@ -142,7 +148,7 @@ FlashForward ring_forward(const Tensor& query, Tensor key, Tensor value, const R
         v = first_half(value);
       }
     }
-    now = flash_forward(q, k);
+    now = flash_forward(q, k, i == 0);
     if (!first.rng_state) first = {{}, {}, now.rng_state, now.unused};
     merger.step(now.output, now.logsumexp, partial);
   }
@@ -184,7 +190,7 @@ Tensors ring_backward(const Tensor& gradient, const Tensor& output, const Tensor
       out = partial ? second_half(output) : output;
       upstream = partial ? second_half(gradient) : gradient;
       q_sums = partial ? contiguous(second_half(sums)) : sums;
-      made = flash_backward(upstream, out, q, k, v);
+      made = flash_backward(upstream, out, q, k, v, i == 0);
     }
     if (i > 0) {
       next_gradients = gradients.next();

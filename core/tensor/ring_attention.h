@@ -19,7 +19,8 @@ Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& valu
 struct FlashForward {
   Tensor output, logsumexp, rng_state, unused;
 };
-FlashForward flash_forward(const Tensor& query, const Tensor& key);
-Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value);
+FlashForward flash_forward(const Tensor& query, const Tensor& key, bool causal);
+Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value,
+                       bool causal);
 
 }  // namespace llmem

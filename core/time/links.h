@@ -18,9 +18,9 @@ struct Placement {
 struct Links {
   double within_node = 0;  // of one GPU to the others of its node
   bool switched = true;    // NVLink; else PCIe, which the GPUs of a node share
-  bool meshed = false;     // NVLink without a switch: each other GPU is reached by its own links alone
   double network = 0;      // of one GPU to the network
   double host = 0;         // of one GPU to the host's memory
+  bool meshed = false;     // NVLink without a switch: each other GPU is reached by its own links alone
 };
 
 // Seconds of one collective over `bytes` (gathered, or not yet reduced) among ranks so placed.

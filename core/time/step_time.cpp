@@ -236,7 +236,7 @@ std::optional<Machine> machine_of(const Cluster& cluster) {
   return machine;
 }
 
-// Ranks are numbered with tensor parallelism innermost, then shards, copies, stages.
+// Ranks are numbered with tensor parallelism innermost, then context, shards, copies, stages.
 Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
   const std::int64_t shards = spec.data.degree / spec.data.replicate;
   std::int64_t stride = 1, count = ranks;
@@ -247,10 +247,11 @@ Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
       stride = spec.tensor.degree;
       break;
     case Among::copies:
-      stride = spec.tensor.degree * (spec.data.replicate > 1 ? shards : 1);
+      stride = spec.tensor.degree * spec.context.degree * (spec.data.replicate > 1 ? shards : 1);
       count = ranks == 0 ? spec.data.degree : ranks;
       break;
-    case Among::pipeline: stride = spec.tensor.degree * spec.data.degree; break;
+    case Among::context: stride = spec.tensor.degree; break;
+    case Among::pipeline: stride = spec.world() / spec.pipeline.degree; break;
     case Among::host: count = 1; break;  // each GPU has its own link
   }
   const std::int64_t in_node = std::clamp<std::int64_t>(spec.cluster.gpus_per_node / stride, 1, count);
@@ -284,7 +285,7 @@ StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine,
     time.bubble = ratio * time.seconds;
     time.seconds += time.bubble;
   }
-  const auto gpus = static_cast<double>(spec.data.degree * spec.tensor.degree * spec.pipeline.degree);
+  const auto gpus = static_cast<double>(spec.world());
   const auto tokens = static_cast<double>(t.micro_batch * microbatches * t.sequence * spec.data.degree);
   if (time.seconds > 0) {
     time.tokens_per_second = tokens / time.seconds / gpus;

@@ -19,7 +19,7 @@ enum class Doing : std::uint8_t {
 enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, send, host_copy };
 
 // Which ranks take part.
-enum class Among : std::uint8_t { shards, copies, tensor, pipeline, host };
+enum class Among : std::uint8_t { shards, copies, tensor, context, pipeline, host };
 
 // One entry of the work that a rank does, in the order in which it is asked for.
 struct Work {

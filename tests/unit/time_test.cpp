@@ -142,6 +142,33 @@ TEST(Links, RingsWithinAndBetweenNodes) {
   EXPECT_LT(seconds_of(Collective::all_reduce, gib, nodes, links), seconds_of(Collective::all_reduce, gib, strided, links));
 }
 
+// Four V100 without a switch: two of them reach each other by two of the six links of each.
+TEST(Links, WithoutASwitchAPairHasAThirdOfTheBandwidth) {
+  const std::int64_t gib = std::int64_t{1} << 30;
+  Cluster cluster;
+  cluster.gpu = *gpu_named("v100-sxm2-16gb");
+  cluster.gpus_per_node = 4;
+  const Links links = machine_of(cluster)->links;
+  const double two = seconds_of(Collective::all_gather, gib, {2, 2}, links), four = seconds_of(Collective::all_gather, gib, {4, 4}, links);
+  EXPECT_NEAR(two / four, 3 * (1.0 / 2) / (3.0 / 4), 0.01);
+}
+
+// Each rank of a ring has its part of the tokens to compute, its keys and values to pass on.
+TEST(StepTime, ContextParallelismDividesTheTokens) {
+  const auto time_of = [](const char* parallel, std::int64_t sequence) {
+    const Played p = played(R"({"model": "HuggingFaceTB/SmolLM2-360M", "training": {"sequence": )" + std::to_string(sequence) +
+                            R"(}, "cluster": {"gpu": "h100-sxm-80gb"}, "parallel": )" + parallel + "}");
+    return step_time(p.spec, p.trace, *machine_of(p.spec.cluster));
+  };
+  const StepTime alone = time_of("{}", 8192), ring = time_of(R"({"context": {"degree": 4}})", 32768);
+  EXPECT_GT(ring.communication_total, 0);
+  EXPECT_LE(ring.communication, ring.communication_total);
+  // As many tokens a GPU, and four times the attention of each.
+  EXPECT_GT(ring.seconds, alone.seconds);
+  EXPECT_LT(ring.seconds, 4 * alone.seconds);
+  EXPECT_NEAR(ring.tokens_per_second, 8192 / ring.seconds, 1);
+}
+
 // Table 3 of the LLMem paper (4 V100; shared/llmem/method.md has the seconds): of the methods that fit by the paper's own estimator, the one that
 // our time calls fastest is the one that was measured fastest, and nothing fits llama-7b. Models as Llama of the same products.
 struct Table3 {
@@ -204,9 +231,10 @@ TEST_P(FastestOfTable3, IsTheOneMeasured) {
   EXPECT_EQ(fastest, GetParam().fastest);
 }
 INSTANTIATE_TEST_SUITE_P(Rows, FastestOfTable3,
-                         testing::Values(Table3{"facebook/opt-1.3b", "adp"}, Table3{"facebook/opt-2.7b", "tp"}, Table3{"bigscience/bloom-1b1", "adp"},
-                                         Table3{"bigscience/bloom-3b", "tp"}, Table3{"microsoft/BioGPT-Large", "adp"},
-                                         Table3{"Salesforce/codegen-2B-mono", "tp"}, Table3{"bigcode/gpt_bigcode-santacoder", "adp"}, Table3{"EleutherAI/gpt-neo-1.3B", "adp"},
+                         testing::Values(Table3{"facebook/opt-1.3b", "adp"}, Table3{"facebook/opt-2.7b", "tp"},
+                                         Table3{"bigscience/bloom-1b1", "adp"}, Table3{"bigscience/bloom-3b", "tp"},
+                                         Table3{"microsoft/BioGPT-Large", "adp"}, Table3{"Salesforce/codegen-2B-mono", "tp"},
+                                         Table3{"bigcode/gpt_bigcode-santacoder", "adp"}, Table3{"EleutherAI/gpt-neo-1.3B", "adp"},
                                          Table3{"huggyllama/llama-7b", "none"}));
 
 }  // namespace

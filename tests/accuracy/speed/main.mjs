@@ -1,4 +1,4 @@
-// Scores step times: node main.mjs ROWS.json [--rows]. See ../README.md.
+// Scores step times: node main.mjs ROWS.json [--rows] [--floors FLOORS.json]. See ../README.md.
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 
@@ -49,7 +49,34 @@ function summary(name, chosen) {
   console.log(`${name.padEnd(52)} ${String(answered.length).padStart(4)} of ${String(chosen.length).padStart(4)}  median error ${percent(median(off))}  90th ${percent(quantile(off, 0.9))}  median ratio ${ratio.toFixed(2)}`);
 }
 
+const groups = Map.groupBy ? Map.groupBy(entries, ({ row }) => row.group) : entries.reduce((map, entry) => map.set(entry.row.group, [...(map.get(entry.row.group) ?? []), entry]), new Map());
+
+// With floors, which are what was measured: only says which are missed.
+function checkFloors(floors) {
+  let passed = 0, failed = 0;
+  const check = (what, holds, is, floor) => {
+    if (holds) return ++passed;
+    console.log(`MISSED ${what} is ${is}, not ${floor}`);
+    return ++failed;
+  };
+  for (const part of ['fitted', 'checked']) {
+    const answered = entries.filter(({ row, time }) => time && fitted.test(row.source) === (part === 'fitted'));
+    const off = median(answered.map((entry) => entry.off)), floor = floors[part];
+    check(`${part}, answered`, answered.length >= floor.answered, answered.length, floor.answered);
+    check(`${part}, median error`, off <= floor.median, off, floor.median);
+  }
+  for (const [name, kinds] of [['groups_by_layout', (list) => list.includes('strategy')], ['groups_of_all_kinds', () => true]]) {
+    const { right, all } = scoreGroups(kinds), floor = floors[name];
+    check(`${name}, right`, right >= floor.right, right, floor.right);
+    check(`${name}, all`, all >= floor.all, all, floor.all);
+  }
+  console.log(`speed: ${passed} passed, ${failed} failed`);
+  return failed === 0;
+}
+
 const sources = [...new Set(rows.map(({ source }) => source))];
+const floorsAt = process.argv.indexOf('--floors');
+if (floorsAt > 0) process.exit(checkFloors(JSON.parse(readFileSync(process.argv[floorsAt + 1], 'utf8'))) ? 0 : 1);
 for (const [title, part] of [['fitted', true], ['checked', false]]) {
   const chosen = entries.filter(({ row }) => fitted.test(row.source) === part);
   summary(title.toUpperCase(), chosen);
@@ -57,7 +84,6 @@ for (const [title, part] of [['fitted', true], ['checked', false]]) {
 }
 
 // A group that differs in how it is split: is what we call fastest the fastest, or within 5 % of it?
-const groups = Map.groupBy ? Map.groupBy(entries, ({ row }) => row.group) : entries.reduce((map, entry) => map.set(entry.row.group, [...(map.get(entry.row.group) ?? []), entry]), new Map());
 function scoreGroups(kinds) {
   let right = 0, all = 0;
   const wrong = [];

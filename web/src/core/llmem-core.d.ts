@@ -11,6 +11,7 @@ declare module 'llmem-core' {
     rank(summaries: string): string;
     largest(question: string): string;
     advise(spec: string): string;
+    paper(question: string): string;
   }
   export default function createCore(options: {
     locateFile?: (file: string) => string;

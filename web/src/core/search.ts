@@ -12,7 +12,7 @@ export interface Summary {
   gpus: number;
   microseconds: number; // of one optimizer step; 0: not known
   tokens_per_second: number; // of one GPU
-  exact: boolean; // false: from plays of the model with fewer layers
+  exact: boolean; // false: from plays of the model with fewer layers; `needed` is then the least that it can be
 }
 
 export type Screened = Summary | { problem: Problem };
@@ -20,6 +20,7 @@ export type Screened = Summary | { problem: Problem };
 export interface Strategy {
   label: string;
   gpus: number;
+  price: number; // millionths, of a GPU and hour; 0: none was given
   change: JsonObject; // of the spec
 }
 
@@ -33,6 +34,20 @@ export interface Ranked {
   front: number[]; // no other is as good in time, memory and GPUs and better in one
   fewest_gpus: number | null;
   cheapest: number | null;
+  unsettled: number[]; // to be estimated in full before any of this is believed
+}
+
+/** Algorithm 1 of the LLMem paper, by its own estimates: core/llmem/README.md. */
+export type PaperMethod = 'cdp' | 'adp' | 'tp' | 'dp_tp';
+export interface Paper {
+  memory: number;
+  choice: PaperMethod | 'offload';
+  methods: { method: PaperMethod; largest_batch: number; score: number; peak: number; fits: boolean }[];
+}
+
+export interface Largest {
+  largest: number; // 0: not even 1 fits
+  there: Summary | null;
 }
 
 export interface Advised {

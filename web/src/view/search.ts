@@ -2,7 +2,8 @@ import type { Choice, JsonObject } from '../choice/choice';
 import { settingsOf } from '../choice/spec';
 import type { Enumerated, Ranked, Screened, Strategy, Summary } from '../core/search';
 
-// A search: every strategy a little, some at a time, so that it tells how far it is and can be stopped.
+// A search: every strategy a little, some at a time, so that it tells how far it is and can be stopped. What comes out in front is then
+// estimated in full, and what comes to the front instead is, too.
 
 export interface Found {
   strategy: Strategy;
@@ -11,40 +12,90 @@ export interface Found {
 
 export interface Search {
   strategies: Strategy[];
-  screened: Screened[]; // of the first so many
+  screened: (Screened | undefined)[]; // by strategy
+  done: number; // of them
   leftOut: Enumerated['left_out'];
-  ranked: Ranked | undefined; // once all are screened
+  ranked: Ranked | undefined; // once all are screened and what is in front is exact
 }
 
 export interface Asks {
   enumerate(question: object): Promise<Enumerated>;
-  screen(question: object): Promise<Screened[]>;
-  rank(all: readonly Screened[]): Promise<Ranked>;
+  /** Several questions beside each other; `each` hears of them in any order. */
+  screen(questions: readonly object[], each: (index: number, screened: Screened[]) => void): Promise<void>;
+  rank(all: readonly object[]): Promise<Ranked>;
 }
 
-const AT_A_TIME = 4;
+// The stages of a pipeline that play the same are played once where they are asked for together.
+const AT_A_TIME = 48;
 
 export async function searchFor(spec: JsonObject, question: object, asks: Asks, told: (search: Search) => void): Promise<Search> {
   const { strategies, left_out: leftOut } = await asks.enumerate({ ...question, spec });
-  let search: Search = { strategies, screened: [], leftOut, ranked: undefined };
-  told(search);
-  for (let from = 0; from < strategies.length; from += AT_A_TIME) {
-    const changes = strategies.slice(from, from + AT_A_TIME).map(({ change }) => change);
-    const screened = await asks.screen({ spec, changes });
-    search = { ...search, screened: [...search.screened, ...screened] };
+  const screened: (Screened | undefined)[] = strategies.map(() => undefined);
+  const tell = (ranked?: Ranked): Search => {
+    const search = { strategies, screened: [...screened], done: screened.filter(Boolean).length, leftOut, ranked };
     told(search);
+    return search;
+  };
+  tell();
+  const starts = Array.from({ length: Math.ceil(strategies.length / AT_A_TIME) }, (_, index) => index * AT_A_TIME);
+  const changes = (from: number, to: number) => strategies.slice(from, to).map(({ change }) => change);
+  await asks.screen(
+    starts.map((from) => ({ spec, changes: changes(from, from + AT_A_TIME) })),
+    (index, some) => {
+      some.forEach((one, at) => (screened[(starts[index] ?? 0) + at] = one));
+      tell();
+    },
+  );
+  const rank = () => asks.rank(screened.map((one, index) => ({ ...one, price: strategies[index]?.price ?? 0 })));
+  let ranked = await rank();
+  while (ranked.unsettled.length > 0) {
+    const { unsettled } = ranked;
+    await asks.screen(
+      unsettled.map((index) => ({ spec, changes: changes(index, index + 1), whole: true })),
+      (at, [one]) => (screened[unsettled[at] ?? 0] = one),
+    );
+    ranked = await rank();
   }
-  return { ...search, ranked: await asks.rank(search.screened) };
+  return tell(ranked);
 }
 
 /** What fits, fastest first: as the core ranks it, and before that by what is known so far. */
 export function foundOf({ strategies, screened, ranked }: Search): Found[] {
-  const all = strategies.flatMap((strategy, index): (Found & { index: number })[] => {
+  const at = (index: number): Found[] => {
+    const strategy = strategies[index];
     const summary = screened[index];
-    return summary && !('problem' in summary) ? [{ strategy, summary, index }] : [];
-  });
-  if (!ranked) return all.filter(({ summary }) => summary.fits).sort((a, b) => speedOf(b.summary) - speedOf(a.summary));
-  return ranked.order.flatMap((index) => all.filter((one) => one.index === index));
+    return strategy && summary && !('problem' in summary) && summary.fits ? [{ strategy, summary }] : [];
+  };
+  if (ranked) return ranked.order.flatMap(at);
+  return strategies.flatMap((_, index) => at(index)).sort((a, b) => speedOf(b.summary) - speedOf(a.summary));
+}
+
+/** How many were found not to fit. */
+export function failedOf({ screened }: Search): number {
+  return screened.filter((one) => one && !('problem' in one) && !one.fits).length;
+}
+
+/** Money for a million tokens; undefined: no price or no speed is known. */
+export function costOf({ strategy, summary }: Found): number | undefined {
+  if (strategy.price === 0 || summary.tokens_per_second === 0) return undefined;
+  return strategy.price / 3600 / summary.tokens_per_second;
+}
+
+/** "8, 16, 64" → numbers; undefined where it does not read. */
+export function countsOf(text: string): number[] | undefined {
+  const numbers = text.split(/[\s,;]+/).filter(Boolean).map(Number);
+  return numbers.length > 0 && numbers.every((n) => Number.isInteger(n) && n >= 1) ? [...new Set(numbers)] : undefined;
+}
+
+/** "h100-sxm-80gb 2.5, l40s 0.8" → prices by id; undefined where it does not read. `known`: the ids there are. */
+export function pricesOf(text: string, known: readonly string[]): Record<string, number> | undefined {
+  const prices: Record<string, number> = {};
+  for (const part of text.split(/[,;\n]+/).filter((one) => one.trim() !== '')) {
+    const [, id = '', price = ''] = /^\s*([^\s:=]+)[\s:=]+([\d.]+)\s*$/.exec(part) ?? [];
+    if (!known.includes(id.toLowerCase()) || !(Number(price) > 0)) return undefined;
+    prices[id.toLowerCase()] = Number(price);
+  }
+  return prices;
 }
 
 /** Tokens a second, of all GPUs. */
