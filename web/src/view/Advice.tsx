@@ -3,6 +3,7 @@ import type { JsonObject } from '../choice/choice';
 import { methodName, type Method } from '../choice/methods';
 import type { Advised, Summary } from '../core/search';
 import { changeAll, choice } from '../store';
+import { outcomes } from '../text/page';
 import { advice as text, chart as chartText } from '../text/views';
 import { Waiting } from './Chart';
 import { exactBytes, gib, seconds } from './format';
@@ -79,6 +80,7 @@ export function Numbers({ of }: { of: Summary }) {
   return (
     <>
       <td class="number" title={of.exact ? exactBytes(of.needed) : text.atLeast}>
+        {(of.status === 'fits_barely' || of.status === 'fits_after_retry') && <span class="quiet">{outcomes[of.status]} </span>}
         {of.exact ? '' : '≥ '}
         {gib(of.needed)}
       </td>
