@@ -29,9 +29,14 @@ Json parallel_of(const Json& spec) {
   return section ? *section : Json::object();
 }
 
-// The parallel section with another way over the same data-parallel ranks.
+// The parallel section with another way over the same data-parallel ranks; what is said of the same way stays as it is.
 Json with_data(const Json& spec, std::int64_t degree, const char* kind, Json options, bool offload) {
   Json parallel = parallel_of(spec);
+  if (const auto now = parallel.find("data"); now != parallel.end() && now->is_object() && now->value("kind", "") == kind) {
+    Json kept = *now;
+    for (const auto& [key, value] : options.items()) kept[key] = value;
+    options = std::move(kept);
+  }
   options["kind"] = kind;
   options["degree"] = degree;
   parallel["data"] = std::move(options);
