@@ -309,6 +309,9 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/parallel/data/kind", "unsupported", "zero3 is not supported yet for \"" + a.model_type + "\""}};
   if (spec.context.degree > 1 && (calls_others || a.sliding_window > 0 || a.softcapped_attention))
     return {{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""}};
+  if (a.latent.key_value_rank > 0 && spec.training.attention == Attention::flash_attention_2)
+    return {{"/training/attention", "unsupported",
+             "flash_attention_2 is not supported yet for \"" + a.model_type + "\". Supported: sdpa, eager."}};
   if (a.eager_only && spec.training.attention != Attention::eager)
     return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;

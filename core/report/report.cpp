@@ -1,6 +1,7 @@
 #include "report/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "plan/adapt.h"
@@ -115,6 +116,8 @@ Result<Report> report_on(const Played& played) {
     return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
   if (const std::optional<Machine> machine = machine_of(spec.cluster)) report.step_time = step_time(spec, played.trace, *machine);
+  // Some boards have no link to others, and then no time to speak of.
+  if (report.step_time && !std::isfinite(report.step_time->seconds)) report.step_time.reset();
   report.verdict = verdict_on(spec, report.ranks.front(), memory);
   report.host = host_of(spec, architecture, report.parameters.trainable);
   report.host_capacity = spec.cluster.host_memory;

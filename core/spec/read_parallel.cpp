@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostRanks = 1 << 17;  // beyond any cluster
 constexpr std::int64_t kMostElements = std::int64_t{1} << 42;
 constexpr std::int64_t kMostSplits = 1 << 12;  // of the model: tensor, pipeline, context
 
@@ -218,7 +218,7 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
   const bool interleaved = schedule == kInterleaved;
   if (!interleaved) pipeline.schedule = static_cast<PipelineSchedule>(schedule);
   reader.integer("virtual", pipeline.virtual_stages, 1, 1 << 10);
-  reader.integer("microbatches", pipeline.microbatches, 1, 1 << 16);
+  reader.integer("microbatches", pipeline.microbatches, 1, 1 << 12);
   reader.done();
   if (pipeline.degree == 1) return 1;
   if (interleaved != (pipeline.virtual_stages > 1)) {

@@ -73,7 +73,12 @@ export function search(presets: readonly Preset[], query: string): Preset[] {
   const rank = (preset: Preset) => (preset.unsupported ? 2 : words.every((word) => named(preset, word)) ? 0 : 1);
   return presets
     .filter((preset) => words.every((word) => named(preset, word) || preset.type.toLowerCase().includes(word) || ofSize(preset, word)))
-    .sort((a, b) => rank(a) - rank(b));
+    .sort((a, b) => rank(a) - rank(b) || begins(b, words[0]) - begins(a, words[0]));
+}
+
+/** 1 if the model's own name begins so: "gpt2" is GPT-2 before what was made of it. */
+function begins({ id }: Preset, word = ''): number {
+  return id.slice(id.indexOf('/') + 1).toLowerCase().startsWith(word) ? 1 : 0;
 }
 
 function named({ id }: Preset, word: string): boolean {

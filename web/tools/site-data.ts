@@ -109,9 +109,11 @@ export async function loadCore(core: string): Promise<Estimate> {
 }
 
 function indexEntry({ id, parameters, config }: PresetFile, estimate: Estimate): Preset {
-  // The shortest step there is: only whether there is an answer matters here.
-  const spec = { version: 1, model: { name: id, config }, training: { micro_batch: 1, sequence: 1 } };
-  const envelope = estimate(JSON.stringify(spec));
+  // The shortest step there is: only whether there is an answer matters here. Some models have eager attention only, which a control says.
+  const asked = (training: JsonObject) =>
+    estimate(JSON.stringify({ version: 1, model: { name: id, config }, training: { micro_batch: 1, sequence: 1, ...training } }));
+  const envelope = asked({});
   const known = { id, type: config.model_type ?? '', parameters };
-  return envelope.ok ? known : { ...known, unsupported: envelope.problems.map(({ message }) => message).join(' ') };
+  if (envelope.ok || asked({ attention: 'eager' }).ok) return known;
+  return { ...known, unsupported: envelope.problems.map(({ message }) => message).join(' ') };
 }

@@ -49,7 +49,10 @@ function wholeNumber(at: string, fallback: number, least = 1): Field<number> {
     at,
     fallback,
     expected: `a whole number from ${least}`,
-    read: (text) => (/^\d{1,15}$/.test(text) && sound(Number(text)) ? Number(text) : undefined),
+    read: (text) => {
+      const digits = /^\d{1,3}(,\d{3})+$/.test(text) ? text.replaceAll(',', '') : text; // as the page writes it
+      return /^\d{1,15}$/.test(digits) && sound(Number(digits)) ? Number(digits) : undefined;
+    },
     write: String,
     toWire: (value) => value,
     fromWire: (json) => (typeof json === 'number' && sound(json) ? json : undefined),
@@ -121,6 +124,11 @@ function optionalBytes(at: string): Field<number | null> {
       const [, amount = '', unit = ''] = /^(\d+(?:\.\d+)?) ?([KMG]iB)?$/i.exec(text) ?? [];
       const bytes = Math.round(Number(amount) * (units[unit.toLowerCase()] ?? 1));
       return bytes >= 1 && Number.isSafeInteger(bytes) ? bytes : undefined;
+    },
+    write: (bytes) => {
+      if (bytes === null) return 'none';
+      const [unit = '', size = 1] = [['GiB', 2 ** 30] as const, ['MiB', 2 ** 20] as const].find(([, of]) => bytes % of === 0) ?? [];
+      return `${bytes / size}${unit}`;
     },
   };
 }

@@ -16,6 +16,7 @@ export interface PastedConfig {
 }
 
 const MOST_FAULTS = 20;
+const DEEPEST = 100; // levels: a configuration has a handful
 const PYTHON: Record<string, Json> = { True: true, False: false, None: null };
 
 export function readPasted(text: string): PastedConfig {
@@ -44,6 +45,7 @@ class Reader {
   readonly faults: { offset: number; message: string }[] = [];
   readonly places = new Map<string, number>();
   #at = 0;
+  #depth = 0;
 
   constructor(private readonly text: string) {}
 
@@ -67,8 +69,17 @@ class Reader {
     this.#space();
     this.places.set(pointer, this.#at);
     const next = this.text[this.#at];
-    if (next === '{') return this.#object(pointer);
-    if (next === '[') return this.#array(pointer);
+    if ((next === '{' || next === '[') && this.#depth >= DEEPEST) {
+      this.fault(this.#at, `Nothing may be nested more than ${DEEPEST} levels deep.`);
+      this.#at = this.text.length;
+      return null;
+    }
+    if (next === '{' || next === '[') {
+      this.#depth++;
+      const inner = next === '{' ? this.#object(pointer) : this.#array(pointer);
+      this.#depth--;
+      return inner;
+    }
     if (next === '"' || next === "'") return this.#string();
     return this.#word();
   }

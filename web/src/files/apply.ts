@@ -69,7 +69,7 @@ function spreadOver(settings: Settings, given: JsonObject, data: JsonObject): Js
 
 function clusterOf(settings: Settings, now: JsonObject, given: JsonObject, parallel: JsonObject): JsonObject {
   const world = ['data', 'tensor', 'pipeline', 'context'].reduce((product, key) => product * degree(object(parallel[key])), 1);
-  const perNode = typeof given.gpus_per_node === 'number' ? given.gpus_per_node : Math.min(world, settings.gpus_per_node);
+  const perNode = typeof given.gpus_per_node === 'number' ? given.gpus_per_node : settings.gpus_per_node;
   const nodes = typeof given.nodes === 'number' && given.nodes * perNode >= world ? given.nodes : Math.ceil(world / perNode);
   return { ...merged(now, given), gpus_per_node: perNode, nodes };
 }

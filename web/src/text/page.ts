@@ -62,6 +62,7 @@ export const bars = {
   stepRange: (low: string, high: string) => `${low} to ${high} a step`,
   spoken: (method: string, gib: string, outcome: string, parts: string) => `${method}: ${gib} GiB, ${outcome}. ${parts}. Show details.`,
   capacity: (gpu: string, gib: string) => `${gpu} has ${gib} GiB`,
+  limit: (gib: string) => `the memory limit, and what lies outside PyTorch: ${gib} GiB`,
   capacitySpoken: (gib: string) => `The card has ${gib} GiB.`,
 };
 

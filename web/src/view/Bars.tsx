@@ -79,7 +79,11 @@ effect(() => {
       const { answer } = results.value[method];
       return answer?.kind === 'report' ? speedOf(method, answer.report) : 0;
     };
-    answered.sort((a, b) => speed(b) - speed(a));
+    const spare = (method: Method) => {
+      const { answer } = results.value[method];
+      return answer?.kind === 'report' ? -answer.report.verdict.needed : 0;
+    };
+    answered.sort((a, b) => speed(b) - speed(a) || spare(b) - spare(a));
     const refused = asked.some((method) => results.value[method].answer);
     shown.value = answered.length > 0 ? answered : refused ? asked.slice(0, 3) : asked;
   }
@@ -102,7 +106,7 @@ function Bar({ method }: { method: Method }) {
   return (
     <button
       type="button"
-      class={`bar${result.stale ? ' stale' : ''}`}
+      class={`bar${selected.value === method ? ' chosen' : ''}${result.stale ? ' stale' : ''}`}
       aria-pressed={selected.value === method}
       aria-label={spoken(method, report)}
       aria-describedby={`assumed-${method}`}
@@ -260,7 +264,7 @@ function CapacityLabel() {
       <svg {...canvas(CAPACITY_LABEL)}>
         <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
         <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
-          {text.capacity(gpuName(choice.value.settings.gpu), gib(limit))}
+          {choice.value.settings.memory === null ? text.capacity(gpuName(choice.value.settings.gpu), gib(limit)) : text.limit(gib(limit))}
         </text>
       </svg>
       <span class="spoken">{text.capacitySpoken(gib(limit))}</span>

@@ -38,7 +38,7 @@ export function ModelPicker() {
       ArrowUp: () => (open ? move(active.value - 1) : show('')),
       PageDown: () => move(active.value + 8),
       PageUp: () => move(active.value - 8),
-      Enter: () => choose(open ? options[active.value] : undefined),
+      Enter: () => choose(query.value?.trim() || active.value > 0 ? options[active.value] : undefined),
       Escape: () => (query.value = null),
     };
     const act = keys[event.key];
