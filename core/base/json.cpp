@@ -145,6 +145,21 @@ std::string pointer(std::string_view at, std::string_view key) {
 
 std::string pointer(std::string_view at, std::size_t index) { return std::string(at) + "/" + std::to_string(index); }
 
+namespace {
+
+// A short list of plain values as it stands; what is longer or deeper by its kind.
+std::string quoted_list(const Json& list) {
+  constexpr std::size_t most = 4;
+  std::string text = "[";
+  for (const Json& element : list) {
+    if (list.size() > most || element.is_structured()) return "a list";
+    text += (text.size() > 1 ? ", " : "") + quoted(element);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
 std::string quoted(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null: return "null";
@@ -157,7 +172,7 @@ std::string quoted(const Json& value) {
       return digits;
     }
     case Json::value_t::string: return "\"" + shortened(value.get_ref<const std::string&>()) + "\"";
-    case Json::value_t::array: return "a list";
+    case Json::value_t::array: return quoted_list(value);
     default: return "an object";
   }
 }

@@ -310,7 +310,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
     add(problems,
         {"/parallel/context/degree", "unsupported",
          "context parallelism is supported alone and with fsdp2 (without copies), not yet with a pipeline, tensor parallelism or HSDP."});
-  if (reader.integer("rank", parallel.rank, 0, INT64_MAX) && parallel.rank >= parallel.world) {
+  if (reader.integer("rank", parallel.rank, 0, std::max<std::int64_t>(kMostRanks, parallel.world) - 1) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
                    "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));
   }

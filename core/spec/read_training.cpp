@@ -162,8 +162,8 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
   reader.number("lr", number, 0.0, kUnlimited);
   for (std::string_view key : {"betas", "eps"}) {
     const Json* value = reader.find(key);
-    if (!value || value->is_number()) continue;
-    bool sound = value->is_array() && (value->size() == 2 || value->size() == 3);
+    if (!value || (value->is_number() && key == "eps")) continue;
+    bool sound = value->is_array() && (value->size() == 2 || value->size() == 3);  // three: Muon's and CAME's
     if (sound) {
       for (const Json& element : *value) sound = sound && element.is_number();
     }
