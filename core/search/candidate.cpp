@@ -4,9 +4,10 @@
 #include <cmath>
 
 #include "model/config.h"
-#include "report/estimate.h"
+#include "model/older.h"
+#include "plan/adapt.h"
+#include "report/repeated.h"
 #include "spec/read_spec.h"
-#include "step/play.h"
 
 namespace llmem {
 
@@ -35,9 +36,7 @@ Summary failed(Problems problems) {
 
 // Of a question without problems, the rank that the spec names.
 Summary played_rank(Spec spec, const Architecture& architecture) {
-  const std::int64_t accumulation = spec.training.accumulation;
-  spec.training.accumulation = std::min(accumulation, kPlayedMicroBatches);
-  Trace trace = play(spec, architecture);
+  Trace trace = play_repeated(spec, architecture, false).trace;
   const Played whole{std::move(spec), architecture, std::move(trace), {}};
   const Result<Report> report = report_on(whole);
   if (!report) return failed(report.error());
@@ -45,13 +44,10 @@ Summary played_rank(Spec spec, const Architecture& architecture) {
   summary.status = report->verdict.status;
   summary.needed = report->verdict.needed;
   summary.capacity = report->verdict.capacity;
-  const Spec& s = whole.spec;
-  summary.gpus = s.world();
+  summary.gpus = whole.spec.world();
   if (!report->step_time) return summary;
-  const auto left_out = static_cast<double>(accumulation - s.training.accumulation);
-  summary.seconds = report->step_time->seconds + left_out * report->step_time->first_micro_batch;
-  const double more = static_cast<double>(accumulation) / static_cast<double>(s.training.accumulation);
-  summary.tokens_per_second = report->step_time->tokens_per_second * more * report->step_time->seconds / *summary.seconds;
+  summary.seconds = report->step_time->seconds;
+  summary.tokens_per_second = report->step_time->tokens_per_second;
   return summary;
 }
 
@@ -85,6 +81,8 @@ Question read_question(const Json& json, const ModelPresets& presets) {
     question.problems.insert(question.problems.end(), reading.problems.begin(), reading.problems.end());
   }
   if (question.problems.empty()) question.problems = check_sizes(question.spec, question.architecture);
+  if (question.problems.empty()) question.problems = check_copies(question.spec.training.adapter, question.architecture);
+  if (question.problems.empty()) question.problems = check_older(question.spec, question.architecture);
   return question;
 }
 

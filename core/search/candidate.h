@@ -41,8 +41,7 @@ struct Question {
 };
 Question read_question(const nlohmann::json& spec, const ModelPresets& presets);
 
-// Micro-batches of an accumulation after the second are as the second; so two are played and the time of the others is added.
-inline constexpr std::int64_t kPlayedMicroBatches = 2;
+// As the estimate of the same spec says.
 Summary summary_of(Question question);
 Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets);
 

@@ -29,6 +29,11 @@ std::int64_t few_layers(const Spec& spec, const Architecture& architecture) {
   return 3 + std::min(architecture.layers, kept / std::max<std::int64_t>(1, all / architecture.layers));
 }
 
+// A ring's exchanges hide behind attention the more layers there are, and what is hidden slows down what is computed (kInterference) by less than
+// they took: so much less may the whole take than the line through few layers says.
+constexpr double kHidesInRings = 0.04;
+// Of an accumulation: those after the second are as the second, whose time is added.
+constexpr std::int64_t kPlayedMicroBatches = 2;
 // What of the memory rounding may add or take: the allocator rounds each tensor, by less than this part of all.
 constexpr double kRounding = 0.01;
 
@@ -96,6 +101,7 @@ class Screener::Screening {
     if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;
     const bool piped = spec_.pipeline.degree > 1;
     if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
+    if (const Probe least{weights_and_gradients(), 0}; does_not_fit(least)) return summary(least);
     const std::optional<Probe> first = piped ? first_stage() : all_layers();
     if (!first) return std::nullopt;
     Probe worst = *first;
@@ -108,12 +114,22 @@ class Screener::Screening {
   }
 
  private:
+  // Bytes of what a rank holds at the end of backward, whatever else, where neither is sharded: nothing need be played to know them.
+  double weights_and_gradients() const {
+    const DataKind kind = spec_.data.kind;
+    const bool whole = kind == DataKind::none || kind == DataKind::ddp || kind == DataKind::zero_redundancy;
+    if (!whole || spec_.pipeline.degree > 1 || spec_.training.method != Method::full) return 0;
+    std::int64_t all = 0;
+    for (const Parameter& parameter : parameters_of(question_.architecture)) all += parameter.count();
+    return 2 * static_cast<double>(all * size_of(spec_.training.weights).count / spec_.tensor.degree);
+  }
+
   std::optional<Probe> all_layers() {
     const std::int64_t layers = question_.architecture.layers;
     if (layers <= 2 * few_ + 1) return std::nullopt;
     Spec spec = spec_;
     spec.training.accumulation = std::min(spec.training.accumulation, kPlayedMicroBatches);
-    return along_layers(layers, [&](std::int64_t n) { return probe_of(play_of(spec, n), spec); });
+    return along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(change_, spec, n), spec); });
   }
 
   // Of P stages, the first holds P microbatches from the moment when the first comes back; with fewer microbatches than that all of them.
@@ -162,14 +178,18 @@ class Screener::Screening {
     // How many copies there are, only the time of reducing over them tells.
     if (spec.data.kind == DataKind::ddp) spec.data.degree = 2;
     spec.rank = position * spec.data.degree * spec.tensor.degree * spec.context.degree;
-    if (spec.data.kind != DataKind::ddp && spec.data.kind != DataKind::none) return probe_of(play_of(spec, layers * stages), spec);
     Json key = change_;
-    key.erase("cluster");
-    key["parallel"]["data"].erase("degree");
-    key["parallel"]["pipeline"] = {layers, stages, microbatches, position};
+    if (spec.data.kind == DataKind::ddp) key["parallel"]["data"].erase("degree");
+    key["parallel"]["pipeline"] = {stages, microbatches, position};
+    return probe_of(known_play(std::move(key), spec, layers * stages), spec);
+  }
+
+  // Of the GPUs a play knows their kind of multiprocessors, not their number, memory or speed.
+  std::shared_ptr<const Play> known_play(Json key, const Spec& spec, std::int64_t layers) {
+    key["cluster"] = {spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms, layers};
     std::shared_ptr<const Play>& known = screener_.plays_[key.dump()];
-    if (!known) known = play_of(spec, layers * stages);
-    return probe_of(known, spec);
+    if (!known) known = play_of(spec, layers);
+    return known;
   }
 
   std::shared_ptr<const Play> play_of(const Spec& spec, std::int64_t layers) {
@@ -180,6 +200,7 @@ class Screener::Screening {
     made->held = peak_of(made->trace);
     made->trace.allocations = {};
     made->trace.events = {};
+    made->trace.modules = {};
     return made;
   }
 
@@ -226,10 +247,11 @@ class Screener::Screening {
       summary.status = does_not_fit(probe) ? Status::does_not_fit : Status::fits;
     }
     summary.gpus = spec_.world();
-    if (!machine_) return summary;
+    if (!machine_ || probe.seconds <= 0) return summary;
     const PipelineParallel& pipeline = spec_.pipeline;
     const double bubble = static_cast<double>(pipeline.degree - 1) / static_cast<double>(pipeline.microbatches);
-    summary.seconds = probe.seconds * (1 + (pipeline.degree > 1 ? bubble : 0));
+    const double hides = spec_.context.degree > 1 ? 1 - kHidesInRings : 1;
+    summary.seconds = hides * probe.seconds * (1 + (pipeline.degree > 1 ? bubble : 0));
     summary.tokens_per_second = tokens_of(spec_) / *summary.seconds / static_cast<double>(summary.gpus);
     return summary;
   }

@@ -30,7 +30,7 @@ class Screener {
 
   const nlohmann::json& spec_;
   const ModelPresets& presets_;
-  // A stage of a pipeline plays the same whatever the number of stages and of copies beside it.
+  // A stage of a pipeline plays the same whatever the number of stages and of copies beside it; and so do GPUs that differ in memory and speed alone.
   std::map<std::string, std::shared_ptr<const Play>> plays_;
 };
 

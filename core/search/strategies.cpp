@@ -32,13 +32,7 @@ class Enumeration {
   }
 
   Strategies all() {
-    for (const std::int64_t gpus : question_.gpus) {
-      if (question_.prices.empty()) of_cluster(gpus);
-      for (const GpuPrice& price : question_.prices) {
-        price_ = &price;
-        of_cluster(gpus);
-      }
-    }
+    for (const std::int64_t gpus : question_.gpus) of_cluster(gpus);
     return std::move(found_);
   }
 
@@ -147,7 +141,6 @@ class Enumeration {
     strategy.label = label_of(way, checkpointing, micro);
     if (!way.refused.empty()) return leave_out(way.refused, strategy.label);
     if (question_.gpus.size() > 1) strategy.label = std::to_string(way.gpus) + " GPUs: " + strategy.label;
-    if (question_.prices.size() > 1) strategy.label = price_->gpu + ", " + strategy.label;
     Json parallel{{"data", way.data_section}};
     if (way.tensor > 1) parallel["tensor"] = {{"degree", way.tensor}, {"sequence", true}, {"loss", true}};
     if (way.context > 1) parallel["context"] = {{"degree", way.context}};
@@ -159,11 +152,19 @@ class Enumeration {
         {"parallel", std::move(parallel)},
         {"training", {{"micro_batch", micro}, {"accumulation", way.pipeline > 1 ? 1 : count}, {"checkpointing", checkpointing}}},
         {"cluster", {{"nodes", divide_up(way.gpus, per_node)}}}};
-    if (price_) {
-      strategy.price = price_->millionths;
-      strategy.change["cluster"]["gpu"] = price_->gpu;
+    if (question_.prices.empty()) return add_if_read(way, std::move(strategy));
+    // Kinds beside each other: what they play alike is played once.
+    for (const GpuPrice& price : question_.prices) {
+      Strategy of_kind = strategy;
+      if (question_.prices.size() > 1) of_kind.label = price.gpu + ", " + strategy.label;
+      of_kind.price = price.millionths;
+      of_kind.change["cluster"]["gpu"] = price.gpu;
+      add_if_read(way, std::move(of_kind));
     }
-    Reading<Spec> reading = read_parsed_spec(changed(question_.spec, strategy.change), presets_);
+  }
+
+  void add_if_read(Way& way, Strategy strategy) {
+    const Reading<Spec> reading = read_parsed_spec(changed(question_.spec, strategy.change), presets_);
     if (reading.problems.empty()) {
       found_.tried.push_back(std::move(strategy));
       return;
@@ -185,7 +186,6 @@ class Enumeration {
   const ModelPresets& presets_;
   Spec spec_;
   Architecture architecture_;
-  const GpuPrice* price_ = nullptr;
   Strategies found_;
 };
 

@@ -4,7 +4,7 @@ import { specOf } from '../src/choice/spec';
 import type { Screened, Summary } from '../src/core/search';
 import type { Paper } from '../src/core/search';
 import { paperQuestion, specUnder, whyDifferent } from '../src/view/paperChoice';
-import { changed, choiceOf, costOf, countsOf, failedOf, foundOf, pricesOf, searchFor, type Asks, type Search } from '../src/view/search';
+import { changed, choiceOf, costOf, countsOf, failedOf, foundOf, leftOutOf, pricesOf, searchFor, type Asks, type Search } from '../src/view/search';
 
 const summary = (over: Partial<Summary>): Summary => ({ status: 'fits', fits: true, needed: 1, capacity: 9, gpus: 8, microseconds: 1, tokens_per_second: 1, exact: true, ...over });
 const strategies = Array.from({ length: 100 }, (_, index) => ({ label: String(index), gpus: 8, price: 0, change: { parallel: { data: { kind: 'ddp', degree: index } } } }));
@@ -49,6 +49,12 @@ it('a search screens some at a time, tells how far it is, and estimates in full 
   expect(questions.filter(({ whole }) => whole).map(({ changes }) => indexOf(changes[0]))).toEqual([96, 98, 94]);
   expect(foundOf(done).slice(0, 3).map(({ strategy, summary: { exact } }) => [strategy.label, exact])).toEqual([['96', true], ['94', true], ['92', false]]);
   expect(failedOf(done)).toBe(51);
+  const problem = (message: string): Screened => ({ problem: { at: '', code: '', message } });
+  const wrong = { ...done, leftOut: [{ why: 'no', count: 2, example: 'x' }], screened: [problem('no'), problem('never'), problem('never')] };
+  expect(leftOutOf(wrong)).toEqual([
+    { why: 'no', count: 3, example: 'x' },
+    { why: 'never', count: 2, example: '1' },
+  ]);
 });
 
 it('what is typed for a search is read, or not', () => {

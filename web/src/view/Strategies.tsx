@@ -10,7 +10,7 @@ import { advice as text, chart as chartText } from '../text/views';
 import { apply, Numbers } from './Advice';
 import { ChartExports, useWidth, Waiting } from './Chart';
 import { count, GIB, gib } from './format';
-import { costOf, countsOf, failedOf, foundOf, pricesOf, searchFor, speedOf, type Asks, type Found, type Search } from './search';
+import { costOf, countsOf, failedOf, foundOf, leftOutOf, pricesOf, searchFor, speedOf, type Asks, type Found, type Search } from './search';
 
 const SHOWN = 12; // rows; as many of the order the core wants exact
 const HEIGHT = 260;
@@ -197,13 +197,14 @@ function marksOf(search: Search, strategy: Found['strategy']): string[] {
 
 function LeftOut({ search }: { search: Search }) {
   const failed = failedOf(search);
-  if (search.leftOut.length === 0 && failed === 0) return null;
+  const leftOut = leftOutOf(search);
+  if (leftOut.length === 0 && failed === 0) return null;
   return (
     <details class="more">
       <summary>{text.leftOut}</summary>
       <ul class="notes">
         {failed > 0 && <li>{text.failed(count(failed), count(search.strategies.length))}</li>}
-        {search.leftOut.map(({ why, count: times, example }) => (
+        {leftOut.map(({ why, count: times, example }) => (
           <li key={why}>
             {why} <span class="quiet">{text.example(count(times), example)}</span>
           </li>

@@ -75,6 +75,18 @@ export function failedOf({ screened }: Search): number {
   return screened.filter((one) => one && !('problem' in one) && !one.fits).length;
 }
 
+/** What was left out: before it was tried, and when it was. */
+export function leftOutOf({ leftOut, strategies, screened }: Search): Search['leftOut'] {
+  const all = leftOut.map((one) => ({ ...one }));
+  screened.forEach((one, index) => {
+    if (!one || !('problem' in one)) return;
+    const known = all.find(({ why }) => why === one.problem.message);
+    if (known) known.count += 1;
+    else all.push({ why: one.problem.message, count: 1, example: strategies[index]?.label ?? '' });
+  });
+  return all;
+}
+
 /** Money for a million tokens; undefined: no price or no speed is known. */
 export function costOf({ strategy, summary }: Found): number | undefined {
   if (strategy.price === 0 || summary.tokens_per_second === 0) return undefined;
