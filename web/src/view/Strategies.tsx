@@ -70,6 +70,7 @@ export function Strategies({ spec }: { spec: string }) {
   };
   const found = search.value ? foundOf(search.value) : [];
   const { value: now } = search;
+  const shown = all.value || !now ? found : found.filter(({ strategy }, row) => row < SHOWN || marksOf(now, strategy).length > 0);
   return (
     <>
       <h3>{text.which}</h3>
@@ -102,11 +103,11 @@ export function Strategies({ spec }: { spec: string }) {
       {now && found.length > 0 && (
         <>
           {now.ranked && <Scatter search={now} />}
-          <Table spec={spec} search={now} found={all.value ? found : found.slice(0, SHOWN)} />
-          {found.length > SHOWN && !all.value && (
+          <Table spec={spec} search={now} found={shown} />
+          {found.length > shown.length && (
             <p>
               <button type="button" class="plain" onClick={() => (all.value = true)}>
-                {text.more(found.length - SHOWN)}
+                {text.more(found.length - shown.length)}
               </button>
             </p>
           )}

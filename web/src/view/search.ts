@@ -26,7 +26,7 @@ export interface Asks {
 }
 
 // The stages of a pipeline that play the same are played once where they are asked for together.
-const AT_A_TIME = 48;
+const AT_A_TIME = 96;
 
 export async function searchFor(spec: JsonObject, question: object, asks: Asks, told: (search: Search) => void): Promise<Search> {
   const { strategies, left_out: leftOut } = await asks.enumerate({ ...question, spec });
