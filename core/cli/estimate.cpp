@@ -23,6 +23,8 @@ bool read_line(std::FILE* in, std::string& line) {
   return !line.empty();
 }
 
+}  // namespace
+
 int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std::string (*answer)(std::string_view, const ModelPresets&)) {
   for (std::string line; read_line(in, line);) {
     if (is_blank(line)) continue;
@@ -32,8 +34,6 @@ int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std
   }
   return std::ferror(out) ? 1 : 0;
 }
-
-}  // namespace
 
 int estimate_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, estimate); }
 int search_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets) { return answer_lines(in, out, presets, search); }

@@ -25,6 +25,7 @@ int run(const llmem::Arguments& arguments, std::FILE* in) {
   using llmem::Command;
   const llmem::ModelPresets presets = llmem::embedded_presets();
   if (arguments.command == Command::estimate) return llmem::estimate_lines(in, stdout, presets);
+  if (arguments.command == Command::parameters) return llmem::parameters_lines(in, stdout, presets);
   if (arguments.command == Command::paper) return llmem::paper_lines(in, stdout, presets);
   if (arguments.command == Command::search) return llmem::search_lines(in, stdout, presets);
   if (arguments.command == Command::largest) return llmem::largest_lines(in, stdout, presets);

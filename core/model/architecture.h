@@ -98,6 +98,14 @@ struct LatentAttention {
   std::int64_t query_rank = 0, key_value_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
 };
 
+// A Mamba-2 mixer: heads of head_dim channels, which read and write states through groups of B and C.
+struct StateSpace {
+  std::int64_t heads = 0, head_dim = 0, groups = 1, states = 0, kernel = 4, chunk = 256;
+  bool conv_bias = true, bias = false;
+  std::int64_t inner() const { return heads * head_dim; }
+  std::int64_t channels() const { return inner() + 2 * groups * states; }  // of the convolution
+};
+
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.
 struct Architecture {
   std::string model_type;   // "llama", "qwen3", …
@@ -144,6 +152,10 @@ struct Architecture {
   std::vector<bool> attends;     // which layers have attention; the others have what the family has in its place
   std::int64_t conv_kernel = 0;  // lfm2: of its short convolutions
   bool conv_bias = false;
+
+  StateSpace state_space;
+  bool float_residual = false;  // mamba: residual_in_fp32
+  bool float_logits = false;    // the head's result is cast to fp32, and its input to the head's dtype
 
   // ---- of the families that have a Body
   bool eager_only = false;            // the class has no other attention

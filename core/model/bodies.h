@@ -18,6 +18,7 @@ MadeBody biogpt_body(const Architecture& a, const MadeModule& root);  // opt.cpp
 MadeBody bloom_body(const Architecture& a, const MadeModule& root);
 MadeBody mpt_body(const Architecture& a, const MadeModule& root);  // bloom.cpp
 MadeBody falcon_body(const Architecture& a, const MadeModule& root);
+MadeBody mamba2_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
 
 }  // namespace llmem

@@ -365,7 +365,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
   const auto project = [&] {
-    const Tensor local = lm_head_.forward(lm_head_.gathered(hidden));
+    const Tensor local = lm_head_.forward(head_input(hidden));
     return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
   };
   // Up to 4.48 the logits are shifted, in a copy; up to 4.45 they leave the model in fp32.
@@ -404,7 +404,12 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   return hooks.after ? hooks.after(-1, loss) : loss;
 }
 
+Tensor CausalLm::head_input(const Tensor& hidden) const {
+  return architecture_->float_logits ? to(hidden, lm_head_.weight.dtype()) : lm_head_.gathered(hidden);
+}
+
 Tensor CausalLm::scaled(Tensor logits) const {
+  if (architecture_->float_logits) return to(logits, Dtype::float32);
   if (architecture_->scaled_logits) logits = mul_scalar(logits);
   if (architecture_->softcapped_logits) {
     logits = mul_scalar(logits);
@@ -418,7 +423,7 @@ Tensor CausalLm::logits(const Tensor& ids, const ForwardOptions& options, const 
   if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(ids.device(), "lm_head", Category::logits_and_loss);
-  const Tensor logits = scaled(lm_head_.forward(hidden));
+  const Tensor logits = scaled(lm_head_.forward(head_input(hidden)));
   return hooks.after ? hooks.after(-1, logits) : logits;
 }
 

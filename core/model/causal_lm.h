@@ -108,6 +108,7 @@ class CausalLm {
   Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const;
 
+  Tensor head_input(const Tensor& hidden) const;
   Tensor scaled(Tensor logits) const;
   Tensor embedded(const Tensor& ids, bool require_grad) const;
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;

@@ -64,10 +64,18 @@ void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
                      " key/value heads" + (own_default ? " (the default)" : ""));
   }
 
-  out.head_dim = c.count("head_dim", std::max<std::int64_t>(out.hidden_size / out.heads, 1), 1, 1 << 12);
+  const std::int64_t shared_out = std::max<std::int64_t>(out.hidden_size / out.heads, 1);
+  const std::string_view head_dim = c.in_file("head_dim");
+  const bool null = file.present(head_dim) && !file.given(head_dim);  // None is hidden_size / heads, whatever the class's default
+  out.head_dim = null ? shared_out : c.count("head_dim", shared_out, 1, 1 << 12);
   out.rotary_dim = out.head_dim;
   const std::string_view hidden = c.in_file("hidden_size");
-  if (heads_sound && family.model_type == "llama" && out.hidden_size % out.heads != 0) {  // LlamaConfig.validate_architecture
+  // LlamaConfig.validate_architecture, and what the attention of other classes asserts
+  static constexpr std::string_view kWhole[] = {"llama",   "arcee",    "gpt2",    "gpt_bigcode", "gpt_neo",    "gptj",
+                                                "codegen", "gpt_neox", "bloom",   "falcon",      "opt",        "biogpt",
+                                                "mpt",     "bert",     "roberta", "xlm-roberta", "distilbert", "modernbert"};
+  const bool whole_heads = std::find(std::begin(kWhole), std::end(kWhole), family.model_type) != std::end(kWhole);
+  if (heads_sound && whole_heads && out.hidden_size % out.heads != 0) {
     file.problem(hidden, "conflict",
                  std::to_string(out.hidden_size) + " is not a multiple of the " + std::to_string(out.heads) + " attention heads");
   } else if (out.head_dim % 2 != 0 && family.declare == nullptr) {  // rotary embedding turns halves of a head
@@ -201,8 +209,13 @@ Reading<Architecture> read_architecture(const Json& json) {
   decoder.read(fields, out);
   read_tower_size(whole, *family, out);
   const bool tied = fields.flag("tie_word_embeddings");
-  const bool said = family->text.empty() || (!config.present("tie_word_embeddings") && !whole.has_default("tie_word_embeddings"));
-  out.tied_embeddings = said ? tied : whole.flag("tie_word_embeddings");
+  const bool whole_tied = !family->text.empty() && whole.flag("tie_word_embeddings");
+  switch (family->text.empty() ? Tied::by_decoder : family->tied) {
+    case Tied::by_decoder: out.tied_embeddings = tied; break;
+    case Tied::by_whole: out.tied_embeddings = whole_tied; break;
+    case Tied::by_either: out.tied_embeddings = tied || whole_tied; break;
+    case Tied::never: out.tied_embeddings = false; break;
+  }
   out.attention_dropout = fields.number("attention_dropout").value_or(0);
   read_activation(fields, decoder, out);
   if (family->coverage == Coverage::played) { check_options(config); }

@@ -16,6 +16,9 @@ class MadeModule;
 // How far a family is known: kParameters counts every tensor, kPlayed plays its training step as well.
 enum class Coverage : std::uint8_t { parameters, played };
 
+// Whose tie_word_embeddings counts in a model that sees: its own, or that of its decoder's config.
+enum class Tied : std::uint8_t { by_whole, by_decoder, by_either, never };
+
 // A model_type of transformers: the defaults of its configuration class, what sets it apart, and what its modules register.
 struct Family {
   std::string_view model_type, model_class;
@@ -30,6 +33,7 @@ struct Family {
   // before the decoder (towers, projectors). `config` reads the whole file.
   std::string_view text = {};
   void (*towers)(ConfigReader& config, const Architecture& a, const Module& root) = nullptr;
+  Tied tied = Tied::by_whole;
 };
 
 // In core/model/families_*.cpp.

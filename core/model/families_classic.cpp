@@ -89,6 +89,7 @@ void falcon_config(C& c, A& a) {
   if (!a.new_decoder) a.kv_heads = c.flag("multi_query") ? 1 : a.heads;
   a.dropout = c.number("hidden_dropout").value_or(0);
   if (c.flag("alibi")) a.unplayed = "alibi";
+  if (a.parallel_norms == 2 && !(a.new_decoder && a.parallel_residual)) a.unplayed = "num_ln_in_parallel_attn";  // its forward fails
 }
 
 void opt_config(C& c, A& a) {
@@ -234,7 +235,7 @@ void falcon(C& c, const A& a, const Module& root) {
     block.child("self_attention").linear("dense", a.hidden_size, a.hidden_size, bias);
     block.child("mlp").linear("dense_h_to_4h", a.hidden_size, a.intermediate_size, bias);
     block.child("mlp").linear("dense_4h_to_h", a.intermediate_size, a.hidden_size, bias);
-    if (new_kind && norms == 2) {
+    if (c.flag("parallel_attn") && norms == 2) {
       block.norm("ln_attn", a.hidden_size, true);
       block.norm("ln_mlp", a.hidden_size, true);
     } else {
@@ -285,9 +286,9 @@ void biogpt(C& c, const A& a, const Module& root) {
   if (!a.tied_embeddings) root.linear("output_projection", a.hidden_size, a.vocab_size);
 }
 
-void mpt(C& c, const A& a, const Module& root) {
+void mpt(C&, const A& a, const Module& root) {
   const Module transformer = root.child("transformer");
-  const std::int64_t width = a.hidden_size * c.count("expansion_ratio", 4);
+  const std::int64_t width = 4 * a.hidden_size;  // MptMLP, whatever expansion_ratio says
   transformer.embedding("wte", a.vocab_size, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     const Module block = transformer.child("blocks", i);

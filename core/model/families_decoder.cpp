@@ -299,7 +299,7 @@ void arcee(C& c, A& a) {
 void apertus(C& c, A& a) {
   bias_asked(c, a);
   a.names.layer = "a:self_attn m:mlp 1:attention_layernorm 3:feedforward_layernorm";
-  plain_mlp(a, "u:up_proj d:down_proj x:act_fn");
+  plain_mlp(a, c.text("hidden_act") == "xielu" ? "u:up_proj d:down_proj x:act_fn" : "u:up_proj d:down_proj");
   normed_heads(a, QkNorm::head_transposed);
 }
 
@@ -424,7 +424,7 @@ void glm4_moe(C& c, A& a) {
 }
 
 void ernie4_5_moe(C& c, A& a) {
-  a.qkv_bias = a.output_bias = a.mlp_bias = c.flag("use_bias");
+  a.qkv_bias = a.output_bias = a.mlp_bias = a.head_bias = c.flag("use_bias");
   a.rotary = Rotary::repeated_float;
   experts(c, a, "moe_num_experts", "moe_k", "moe_intermediate_size");
   a.experts.shared_width = a.experts.width * c.integer_or("moe_num_shared_experts", 0);

@@ -33,7 +33,7 @@ void bert(C& c, const A& a, const Module& root) {
   predictions.parameter("bias", {a.vocab_size});
   predictions.child("transform").linear("dense", a.hidden_size, a.hidden_size, true);
   predictions.child("transform").norm("LayerNorm", a.hidden_size, true);
-  if (!a.tied_embeddings) predictions.linear("decoder", a.hidden_size, a.vocab_size);
+  if (!a.tied_embeddings) predictions.linear("decoder", a.hidden_size, a.vocab_size, true);
 }
 
 void roberta(C& c, const A& a, const Module& root) {
@@ -46,7 +46,7 @@ void roberta(C& c, const A& a, const Module& root) {
   head.parameter("bias", {a.vocab_size});
   head.linear("dense", a.hidden_size, a.hidden_size, true);
   head.norm("layer_norm", a.hidden_size, true);
-  if (!a.tied_embeddings) head.linear("decoder", a.hidden_size, a.vocab_size);
+  if (!a.tied_embeddings) head.linear("decoder", a.hidden_size, a.vocab_size, true);
 }
 
 // The head is defined before the encoder, and the embeddings are tied to it.
@@ -55,7 +55,7 @@ void xlm_roberta(C& c, const A& a, const Module& root) {
   head.parameter("bias", {a.vocab_size});
   head.linear("dense", a.hidden_size, a.hidden_size, true);
   head.norm("layer_norm", a.hidden_size, true);
-  head.linear("decoder", a.hidden_size, a.vocab_size);
+  head.linear("decoder", a.hidden_size, a.vocab_size, !a.tied_embeddings);
   if (!a.tied_embeddings) embeddings.embedding("word_embeddings", a.vocab_size, a.hidden_size);
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
@@ -181,7 +181,7 @@ constexpr Family kFamilies[] = {
     {"t5", "T5ForConditionalGeneration", Coverage::parameters,
      "vocab_size=32128 hidden_size=512 head_dim=64 intermediate_size=2048 num_hidden_layers=6 num_attention_heads=8 "
      "relative_attention_num_buckets=32 relative_attention_max_distance=128 dropout_rate=0.1 initializer_factor=1.0 "
-     "feed_forward_proj=relu",
+     "feed_forward_proj=relu tie_word_embeddings=true",
      "hidden_size=d_model head_dim=d_kv intermediate_size=d_ff num_hidden_layers=num_layers num_attention_heads=num_heads "
      "intermediate_size=d_ff",
      nothing, t5},

@@ -182,15 +182,32 @@ void qwen3_5(C& c, const A& a, const Module& root) { qwen_hybrid(c, a, root, fal
 
 // ---- nemotron_h: one mixer a layer, of the kind that the pattern's letter says
 
+// layers_block_type's words, or hybrid_override_pattern's letters, or NemotronHConfig's own four.
+std::string nemotron_pattern(C& c) {
+  std::string pattern;
+  for (const char* key : {"layers_block_type", "layer_types"}) {
+    const nlohmann::json* types = c.file().find(key);
+    if (!pattern.empty() || types == nullptr || !types->is_array()) continue;
+    for (const nlohmann::json& each : *types) {
+      const std::string type = each.is_string() ? each.get<std::string>() : "";
+      pattern += type == "mamba" || type == "linear_attention" ? 'M'
+                 : type == "moe"                               ? 'E'
+                 : type.find("attention") != std::string::npos ? '*'
+                                                               : '-';
+    }
+  }
+  if (pattern.empty()) pattern = c.text("hybrid_override_pattern");
+  return pattern.empty() ? "ME*-" : pattern;
+}
+
 void nemotron_h_config(C& c, A& a) {
   a.names.model = "model";
   a.names.embedding = "embeddings";
   if (c.file().present("attention_head_dim")) a.head_dim = c.count("attention_head_dim", a.head_dim);
   a.experts.count = c.integer_or("n_routed_experts", 0);
   a.experts.per_token = c.integer_or("num_experts_per_tok", 1);
-  // NemotronHConfig.num_hidden_layers: as many as the list of types has
-  const nlohmann::json* types = c.file().find("layers_block_type");
-  if (types && types->is_array() && !types->empty()) a.layers = static_cast<std::int64_t>(types->size());
+  // NemotronHConfig.num_hidden_layers: as many as there are types, whatever the file says
+  a.layers = static_cast<std::int64_t>(nemotron_pattern(c).size());
 }
 
 void nemotron_mixer(C& c, const A& a, const Module& mixer, char kind) {
@@ -219,27 +236,15 @@ void nemotron_mixer(C& c, const A& a, const Module& mixer, char kind) {
       mixer.linear("fc1_latent_proj", a.hidden_size, latent, bias);
       return mixer.linear("fc2_latent_proj", latent, a.hidden_size, bias);
     }
-    case '*': return attention(mixer, a, c.flag("attention_bias"));
+    case '*': return attention(mixer, a, false);
     default:
       mixer.linear("up_proj", a.hidden_size, a.intermediate_size, c.flag("mlp_bias"));
       return mixer.linear("down_proj", a.intermediate_size, a.hidden_size, c.flag("mlp_bias"));
   }
 }
 
-// hybrid_override_pattern's letters, or layers_block_type's words.
-std::string nemotron_pattern(C& c, const A& a) {
-  std::string pattern = c.text("hybrid_override_pattern");
-  if (!pattern.empty()) return pattern;
-  for (const char* key : {"layers_block_type", "layer_types"}) {
-    for (const std::string& type : c.each_layer(key, a.layers))
-      pattern += type == "mamba" ? 'M' : type == "moe" ? 'E' : type.find("attention") != std::string::npos ? '*' : '-';
-    if (!pattern.empty()) break;
-  }
-  return pattern;
-}
-
 void nemotron_h(C& c, const A& a, const Module& root) {
-  const std::string pattern = nemotron_pattern(c, a);
+  const std::string pattern = nemotron_pattern(c);
   const Module model = root.child("model");
   model.embedding("embeddings", a.vocab_size, a.hidden_size);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -248,7 +253,7 @@ void nemotron_h(C& c, const A& a, const Module& root) {
     nemotron_mixer(c, a, layer.child("mixer"), pattern[i]);
   }
   model.norm("norm_f", a.hidden_size);
-  head(a, root);
+  root.linear("lm_head", a.hidden_size, a.vocab_size);  // NemotronHForCausalLM ties nothing, whatever the config says
 }
 
 // ---- falcon_h1: attention and a state-space mixer side by side
@@ -300,13 +305,14 @@ void zamba_mamba(C& c, const A& a, const Module& mamba) {
   mamba.linear("out_proj", inner, a.hidden_size, c.flag("mamba_proj_bias"));
 }
 
-void zamba_shared(const A& a, const Module& shared) {
-  const std::int64_t attention_width = a.heads * a.head_dim;
+void zamba_shared(C& c, const A& a, const Module& shared) {
+  const std::int64_t attention_width = a.heads * a.head_dim, in = c.integer_or("attention_hidden_size", 2 * a.hidden_size, 1);
   const Module at = shared.child("self_attn");
-  for (const char* name : {"q_proj", "k_proj", "v_proj"}) at.linear(name, 2 * a.hidden_size, attention_width);
+  at.linear("q_proj", in, attention_width);
+  for (const char* name : {"k_proj", "v_proj"}) at.linear(name, in, a.kv_heads * a.head_dim);
   at.linear("o_proj", attention_width, a.hidden_size);
   gated_mlp(shared.child("feed_forward"), a, a.intermediate_size);
-  shared.norm("input_layernorm", 2 * a.hidden_size);
+  shared.norm("input_layernorm", in);
   shared.norm("pre_ff_layernorm", a.hidden_size);
 }
 
@@ -329,7 +335,7 @@ void zamba(C& c, const A& a, const Module& root) {
       layer.norm("input_layernorm", a.hidden_size);
       continue;
     }
-    if (!shared_declared) zamba_shared(a, layer.child("shared_transf"));
+    if (!shared_declared) zamba_shared(c, a, layer.child("shared_transf"));
     shared_declared = true;
     layer.linear("linear", a.hidden_size, a.hidden_size);
     zamba_mamba(c, a, layer.child("mamba_decoder.mamba"));
@@ -403,7 +409,8 @@ constexpr Family kFamilies[] = {
      "vocab_size=131072 hidden_size=4096 num_attention_heads=32 num_key_value_heads=8 head_dim=128 intermediate_size=21504 "
      "hidden_act=relu2 ssm_state_size=128 mamba_num_heads=128 mamba_head_dim=64 n_groups=8 conv_kernel=4 use_conv_bias=true "
      "n_routed_experts=8 moe_intermediate_size=7688 moe_shared_expert_intermediate_size=7688 num_experts_per_tok=2",
-     "hidden_act=mlp_hidden_act", nemotron_h_config, nemotron_h},
+     "hidden_act=mlp_hidden_act n_groups=mamba_n_groups conv_kernel=mamba_d_conv use_conv_bias=mamba_conv_bias", nemotron_h_config,
+     nemotron_h},
     {"falcon_h1", "FalconH1ForCausalLM", Coverage::parameters,
      "vocab_size=128000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=8 "
      "hidden_act=silu mamba_d_ssm=1024 mamba_n_heads=128 mamba_n_groups=1 mamba_d_state=256 mamba_d_conv=4 mamba_expand=2 "

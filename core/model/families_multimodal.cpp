@@ -154,6 +154,46 @@ void qwen3_5_towers(C& c, const A&, const Module& root) { qwen3_visual(c, root.c
 
 // ---- gemma4
 
+// Gemma4AudioModel, where the config has one
+void gemma4_audio(C& whole, const A& a, const Module& root) {
+  if (!whole.file().given("audio_config")) return;
+  PartOfConfig part(whole, "audio_config",
+                    "hidden_size=1024 num_hidden_layers=12 num_attention_heads=8 conv_kernel_size=5 output_proj_dims=1536");
+  C& c = part.config;
+  const std::int64_t hidden = c.count("hidden_size", 1024), out = c.count("output_proj_dims", 1536),
+                     kernel = c.count("conv_kernel_size", 5);
+  const std::int64_t head = hidden / c.count("num_attention_heads", 8);
+  std::vector<std::int64_t> channels = c.integers("subsampling_conv_channels");
+  if (channels.size() != 2) channels = {128, 32};
+  const Module tower = root.child("model.audio_tower"), subsample = tower.child("subsample_conv_projection");
+  subsample.child("layer0.conv").parameter("weight", {channels[0], 1, 3, 3});
+  subsample.child("layer0").norm("norm", channels[0]);
+  subsample.child("layer1.conv").parameter("weight", {channels[1], channels[0], 3, 3});
+  subsample.child("layer1").norm("norm", channels[1]);
+  subsample.linear("input_proj_linear", channels[0] / 4 * channels[1], hidden);
+  const auto clipped = [](const Module& at, std::string_view name, std::int64_t in, std::int64_t to) {
+    at.child(name).linear("linear", in, to);
+  };
+  for (std::int64_t i = 0; i < c.count("num_hidden_layers", 12); ++i) {
+    const Module layer = tower.child("layers", i), at = layer.child("self_attn"), conv = layer.child("lconv1d");
+    for (const char* name : {"feed_forward1", "feed_forward2"}) {
+      clipped(layer.child(name), "ffw_layer_1", hidden, 4 * hidden);
+      clipped(layer.child(name), "ffw_layer_2", 4 * hidden, hidden);
+      for (const char* norm : {"pre_layer_norm", "post_layer_norm"}) layer.child(name).norm(norm, hidden);
+    }
+    at.parameter("per_dim_scale", {head});
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "post"}) clipped(at, name, hidden, hidden);
+    at.linear("relative_k_proj", hidden, hidden);
+    clipped(conv, "linear_start", hidden, 2 * hidden);
+    clipped(conv, "linear_end", hidden, hidden);
+    conv.child("depthwise_conv1d").parameter("weight", {hidden, 1, kernel});
+    for (const char* norm : {"pre_layer_norm", "conv_norm"}) conv.norm(norm, hidden);
+    for (const char* norm : {"norm_pre_attn", "norm_post_attn", "norm_out"}) layer.norm(norm, hidden);
+  }
+  tower.linear("output_proj", hidden, out, true);
+  root.child("model.embed_audio").linear("embedding_projection", out, a.hidden_size);
+}
+
 void gemma4_vision(C& whole, const A& a, const Module& root) {
   PartOfConfig part(whole, "vision_config",
                     "hidden_size=768 intermediate_size=3072 num_hidden_layers=16 num_attention_heads=12 num_key_value_heads=12 head_dim=64 "
@@ -179,7 +219,7 @@ void gemma4_vision(C& whole, const A& a, const Module& root) {
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"})
       layer.norm(name, hidden);
   }
-  (void)a;
+  gemma4_audio(whole, a, root);
 }
 
 // The decoder: layers that share keys and values, inputs of each layer's own, experts beside the MLP
@@ -188,14 +228,15 @@ void gemma4_layer(C& c, const A& a, const Module& layer, bool full, bool shares)
   const std::int64_t head = full ? c.integer_or("global_head_dim", a.head_dim, 1) : a.head_dim;
   const std::int64_t kv_heads = same ? c.integer_or("num_global_key_value_heads", a.kv_heads, 1) : a.kv_heads;
   const Module at = layer.child("self_attn");
-  at.linear("q_proj", a.hidden_size, a.heads * head);
+  const bool bias = c.flag("attention_bias");
+  at.linear("q_proj", a.hidden_size, a.heads * head, bias);
   at.norm("q_norm", head);
   if (!shares) {
     at.norm("k_norm", head);
-    at.linear("k_proj", a.hidden_size, kv_heads * head);
-    if (!same) at.linear("v_proj", a.hidden_size, kv_heads * head);
+    at.linear("k_proj", a.hidden_size, kv_heads * head, bias);
+    if (!same) at.linear("v_proj", a.hidden_size, kv_heads * head, bias);
   }
-  at.linear("o_proj", a.heads * head, a.hidden_size);
+  at.linear("o_proj", a.heads * head, a.hidden_size, bias);
   const std::int64_t width = shares && c.flag("use_double_wide_mlp") ? 2 * a.intermediate_size : a.intermediate_size;
   layer.child("mlp").linear("gate_proj", a.hidden_size, width);
   layer.child("mlp").linear("up_proj", a.hidden_size, width);
@@ -231,7 +272,7 @@ void gemma4(C& c, const A& a, const Module& root) {
   model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     // Gemma4TextConfig: every sixth layer and the last see everything
-    const bool full = types.empty() ? (i + 1) % 6 == 0 || i + 1 == a.layers : types[static_cast<std::size_t>(i)] == "full_attention";
+    const bool full = i + 1 == a.layers || (types.empty() ? (i + 1) % 6 == 0 : types[static_cast<std::size_t>(i)] == "full_attention");
     gemma4_layer(c, a, model.child("layers", i), full, shared > 0 && i >= first_shared);
   }
   model.norm("norm", a.hidden_size);
@@ -298,7 +339,6 @@ void llama4_towers(C& whole, const A& a, const Module& root) {
   C& c = part.config;
   const std::int64_t hidden = c.count("hidden_size", 768), width = c.count("intermediate_size", 5632), patch = c.count("patch_size", 14);
   const std::int64_t side = c.count("image_size", 448) / patch, projected = c.count("projector_input_dim", 4096);
-  const double shuffle = c.number("pixel_shuffle_ratio").value_or(0.5);
   const Module vision = root.child("vision_model");
   vision.parameter("class_embedding", {hidden});
   vision.parameter("positional_embedding_vlm", {side * side + 1, hidden});
@@ -313,10 +353,10 @@ void llama4_towers(C& whole, const A& a, const Module& root) {
     layer.norm("input_layernorm", hidden, true);
     layer.norm("post_attention_layernorm", hidden, true);
   }
-  const auto shuffled = static_cast<std::int64_t>(static_cast<double>(hidden) / (shuffle * shuffle));
-  vision.child("vision_adapter.mlp").linear("fc1", shuffled, projected);
-  vision.child("vision_adapter.mlp").linear("fc2", projected, c.count("projector_output_dim", 4096));
-  root.child("multi_modal_projector").linear("linear_1", c.count("projector_output_dim", 4096), a.hidden_size);
+  vision.child("vision_adapter.mlp").linear("fc1", width, projected);  // Llama4VisionMLP2: intermediate_size
+  const std::int64_t out = c.count("projector_output_dim", 4096);
+  vision.child("vision_adapter.mlp").linear("fc2", out, out);
+  root.child("multi_modal_projector").linear("linear_1", c.count("vision_output_dim", 7680), a.hidden_size);
 }
 
 // ---- mllama
@@ -391,16 +431,16 @@ void mllama(C& c, const A& a, const Module& root) {
   }
   model.norm("norm", a.hidden_size);
   if (a.names.model != "model") root.child("model").linear("multi_modal_projector", a.vision_size, a.hidden_size, true);
-  if (!a.tied_embeddings) root.linear("lm_head", a.hidden_size, a.vocab_size);
+  root.linear("lm_head", a.hidden_size, a.vocab_size);  // never tied
 }
 
 constexpr Family kFamilies[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", nothing, nullptr, nullptr, "gemma3_text",
      gemma3_towers},
     {"llava", "LlavaForConditionalGeneration", Coverage::parameters, "multimodal_projector_bias=true", "", nothing, nullptr, nullptr,
-     "llama", llava_towers},
+     "llama", llava_towers, Tied::by_either},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen2_5_vl_text",
-     qwen2_5_vl_towers},
+     qwen2_5_vl_towers, Tied::by_either},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_text",
      qwen3_vl_towers},
     {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_moe_text",
@@ -415,13 +455,14 @@ constexpr Family kFamilies[] = {
      "head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true vocab_size_per_layer_input=262144 "
      "hidden_size_per_layer_input=256 global_head_dim=512",
      "hidden_act=hidden_activation moe_intermediate_size=expert_intermediate_size", gemma4_config, gemma4},
-    {"llama4", "Llama4ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "llama4_text", llama4_towers},
+    {"llama4", "Llama4ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "llama4_text", llama4_towers,
+     Tied::by_decoder},
     {"llama4_text", "Llama4ForCausalLM", Coverage::parameters,
      "vocab_size=202048 hidden_size=5120 intermediate_size=8192 intermediate_size_mlp=16384 num_hidden_layers=48 num_attention_heads=40 "
      "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=1 num_local_experts=16 interleave_moe_layer_step=1",
      "", llama4_config, llama4},
     {"mllama", "MllamaForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "mllama_text_model",
-     mllama_towers},
+     mllama_towers, Tied::never},
     {"mllama_text_model", "MllamaForCausalLM", Coverage::parameters,
      "vocab_size=128256 hidden_size=4096 hidden_act=silu num_hidden_layers=40 num_attention_heads=32 num_key_value_heads=8 "
      "intermediate_size=14336",

@@ -1,7 +1,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/bodies.h"
 #include "model/families.h"
+#include "model/mamba2.h"
 
 // State-space models and hybrids of them with attention: modeling_<model_type>.py.
 namespace llmem {
@@ -43,6 +45,18 @@ std::int64_t time_step_rank(C& c, const A& a, std::string_view key) {
   return (a.hidden_size + 15) / 16;
 }
 
+// validate_architecture: the widened hidden states are those of all heads together, and heads are shared out among groups
+void check_heads_of_state_space(C& c, A& a, std::string_view heads, std::string_view hidden, std::int64_t inner) {
+  const StateSpace& s = a.state_space;
+  if (inner != s.inner())
+    c.file().problem(c.in_file(hidden), "conflict",
+                     "widened it has " + std::to_string(inner) + " channels, and the state space's heads have " + std::to_string(s.heads) +
+                         " * " + std::to_string(s.head_dim));
+  else if (s.heads % s.groups != 0 || s.inner() % s.groups != 0)
+    c.file().problem(c.in_file(heads), "conflict",
+                     std::to_string(s.heads) + " heads cannot be shared out among " + std::to_string(s.groups) + " groups");
+}
+
 void mamba(C& c, const A& a, const Module& root) {
   const std::int64_t inner = widened(c, a, "expand"), states = c.count("state_size", 16), rank = time_step_rank(c, a, "time_step_rank");
   mamba_kind(a, root, [&](const Module& mixer) {
@@ -56,16 +70,26 @@ void mamba(C& c, const A& a, const Module& root) {
   });
 }
 
-void mamba2(C& c, const A& a, const Module& root) {
-  const std::int64_t inner = widened(c, a, "expand"), heads = c.count("num_heads", 128);
-  const std::int64_t channels = inner + 2 * c.count("n_groups", 8) * c.count("state_size", 128);
-  mamba_kind(a, root, [&](const Module& mixer) {
-    for (const char* name : {"dt_bias", "A_log", "D"}) mixer.parameter(name, {heads});
-    causal_conv(mixer, "conv1d", channels, c.count("conv_kernel", 4), c.flag("use_conv_bias"));
-    mixer.linear("in_proj", a.hidden_size, inner + channels + heads, c.flag("use_bias"));
-    mixer.norm("norm", inner);
-    mixer.linear("out_proj", inner, a.hidden_size, c.flag("use_bias"));
-  });
+void mamba2_config(C& c, A& a) {
+  a.names.model = "backbone";
+  a.names.embedding = "embeddings";
+  a.names.norm = "norm_f";
+  StateSpace& s = a.state_space;
+  s.heads = c.count("num_heads", 128);
+  s.head_dim = c.count("head_dim", 64);
+  s.groups = c.count("n_groups", 8);
+  s.states = c.count("state_size", 128);
+  s.kernel = c.count("conv_kernel", 4);
+  s.chunk = c.count("chunk_size", 256);
+  s.conv_bias = c.flag("use_conv_bias");
+  s.bias = c.flag("use_bias");
+  a.float_residual = c.flag("residual_in_fp32");
+  a.float_logits = true;
+  check_heads_of_state_space(c, a, "num_heads", "hidden_size", widened(c, a, "expand"));
+}
+
+void mamba2(C&, const A& a, const Module& root) {
+  mamba_kind(a, root, [&](const Module& mixer) { declare_mamba2_mixer(a.state_space, mixer, a.hidden_size); });
 }
 
 void separate_attention(const Module& attention, const A& a, bool bias, std::string_view output = "o_proj") {
@@ -163,11 +187,11 @@ constexpr Family kFamilies[] = {
      "time_step_init_scheme=random time_step_floor=0.0001 use_associative_scan=true tie_word_embeddings=true "
      "mixer_rms_eps=1e-06",
      "", nothing, mamba},
-    {"mamba2", "Mamba2ForCausalLM", Coverage::parameters,
+    {"mamba2", "Mamba2ForCausalLM", Coverage::played,
      "num_heads=128 head_dim=64 vocab_size=32768 hidden_size=4096 state_size=128 num_hidden_layers=64 expand=2 conv_kernel=4 "
      "n_groups=8 use_conv_bias=true hidden_act=silu residual_in_fp32=true time_step_rank=auto time_step_min=0.001 "
      "time_step_max=0.1 time_step_floor=0.0001 chunk_size=256",
-     "", nothing, mamba2},
+     "", mamba2_config, mamba2, mamba2_body},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", Coverage::parameters,
      "vocab_size=32000 hidden_size=4096 intermediate_size=11008 num_hidden_layers=32 num_attention_heads=32 hidden_act=silu "
      "embedding_multiplier=1.0 logits_scaling=1.0 residual_multiplier=1.0 attention_multiplier=1.0 num_local_experts=8 "

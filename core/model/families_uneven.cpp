@@ -120,12 +120,13 @@ void sparse_latent(C& c, const A& a, const Module& root) {
 
 void deepseek_v4_config(C& c, A& a) {
   deepseek_experts(c, a);
+  a.experts.shared_width = a.experts.width;  // one, however many the config names
   layers_from(a, 0);
 }
 
-void compressor(C& c, const A& a, const Module& at, std::int64_t ratio) {
-  constexpr std::int64_t kFine = 4;  // the finer of the two ratios has an indexer, and its blocks overlap
-  const std::int64_t twice = ratio == kFine ? 2 : 1, query_rank = c.integer_or("q_lora_rank", 1024, 1);
+// Its keys and values in blocks of `ratio` tokens. The finer kind has an indexer, and its blocks overlap.
+void compressor(C& c, const A& a, const Module& at, std::int64_t ratio, bool fine) {
+  const std::int64_t twice = fine ? 2 : 1, query_rank = c.integer_or("q_lora_rank", 1024, 1);
   const auto compress = [&](const Module& to, std::int64_t dim) {
     to.parameter("position_bias", {ratio, twice * dim});
     to.linear("kv_proj", a.hidden_size, twice * dim);
@@ -134,7 +135,7 @@ void compressor(C& c, const A& a, const Module& at, std::int64_t ratio) {
   };
   const Module compress_at = at.child("compressor");
   compress(compress_at, a.head_dim);
-  if (ratio != kFine) return;
+  if (!fine) return;
   const std::int64_t heads = c.count("index_n_heads", 64), dim = c.count("index_head_dim", 128);
   const Module indexer = compress_at.child("indexer");
   compress(indexer, dim);
@@ -142,11 +143,34 @@ void compressor(C& c, const A& a, const Module& at, std::int64_t ratio) {
   indexer.child("scorer").linear("weights_proj", a.hidden_size, heads);
 }
 
+enum class Compressed : std::uint8_t { no, finely, heavily };
+
+// DeepseekV4Config.__post_init__: layer_types, else the older compress_ratios (0, 4 or 128), else heavily twice, then in turns
+std::vector<Compressed> compressed_layers(C& c, const A& a) {
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  const std::vector<std::int64_t> ratios = c.integers("compress_ratios");
+  std::vector<Compressed> layers(static_cast<std::size_t>(a.layers), Compressed::no);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!types.empty())
+      layers[i] = types[i] == "compressed_sparse_attention"    ? Compressed::finely
+                  : types[i] == "heavily_compressed_attention" ? Compressed::heavily
+                                                               : Compressed::no;
+    else if (!ratios.empty())
+      layers[i] = i >= ratios.size() || ratios[i] == 0 ? Compressed::no : ratios[i] == 4 ? Compressed::finely : Compressed::heavily;
+    else
+      layers[i] = i >= 2 && i % 2 != 0 ? Compressed::finely : Compressed::heavily;
+  }
+  return layers;
+}
+
 void deepseek_v4(C& c, const A& a, const Module& root) {
   const std::int64_t query_rank = c.integer_or("q_lora_rank", 1024, 1), groups = c.count("o_groups", 8),
                      rank = c.count("o_lora_rank", 1024);
   const std::int64_t streams = c.count("hc_mult", 4), mixes = streams * streams + 2 * streams;
-  const std::vector<std::int64_t> ratios = c.integers("compress_ratios");
+  const std::vector<Compressed> compressed = compressed_layers(c, a);
+  PartOfConfig rates(c, "compress_rates", "compressed_sparse_attention=4 heavily_compressed_attention=128");
+  const std::int64_t fine = c.integer_or("compress_rate_csa", rates.config.count("compressed_sparse_attention", 4), 1);
+  const std::int64_t coarse = c.integer_or("compress_rate_hca", rates.config.count("heavily_compressed_attention", 128), 1);
   const Module model = root.child("model");
   const auto hyper = [&](const Module& at) {
     at.parameter("fn", {mixes, streams * a.hidden_size}, Dtype::float32);
@@ -164,8 +188,8 @@ void deepseek_v4(C& c, const A& a, const Module& root) {
     at.norm("kv_norm", a.head_dim);
     at.linear("o_a_proj", a.heads * a.head_dim / groups, groups * rank);
     at.linear("o_b_proj", groups * rank, a.hidden_size);
-    const std::int64_t ratio = static_cast<std::size_t>(i) < ratios.size() ? ratios[static_cast<std::size_t>(i)] : 0;
-    if (ratio > 0) compressor(c, a, at, ratio);
+    const Compressed how = compressed[static_cast<std::size_t>(i)];
+    if (how != Compressed::no) compressor(c, a, at, how == Compressed::finely ? fine : coarse, how == Compressed::finely);
     const Experts& e = a.experts;
     layer.child("mlp.gate").parameter("weight", {e.count, a.hidden_size});
     layer.child("mlp.experts").parameter("gate_up_proj", {e.count, 2 * e.width, a.hidden_size});
@@ -183,38 +207,32 @@ void deepseek_v4(C& c, const A& a, const Module& root) {
   head(a, root);
 }
 
-// ---- mimo_v2_flash: layers with the window have other heads, and sinks
+// ---- mimo_v2_flash: layers with the window have twice the key heads, and sinks
 
 void mimo_v2_flash_config(C& c, A& a) {
   deepseek_experts(c, a);
-  const std::vector<std::int64_t> sparse = c.integers("moe_layer_freq");
   layers_from(a, 1);
-  for (std::size_t i = 0; i < std::min(sparse.size(), a.experts.layers.size()); ++i) a.experts.layers[i] = sparse[i] != 0;
-  const std::vector<std::int64_t> hybrid = c.integers("hybrid_layer_pattern");
-  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  const std::vector<std::string> mlps = c.each_layer("mlp_layer_types", a.layers), types = c.each_layer("layer_types", a.layers);
+  for (std::size_t i = 0; i < mlps.size(); ++i) a.experts.layers[i] = mlps[i] == "sparse";
   a.sliding.assign(static_cast<std::size_t>(a.layers), false);
   for (std::size_t i = 0; i < a.sliding.size(); ++i)
-    a.sliding[i] = !types.empty() ? types[i] == "sliding_attention" : i < hybrid.size() && hybrid[i] != 0;
+    a.sliding[i] = types.empty() ? i != 0 && (i + 1) % 6 != 0 : types[i] == "sliding_attention";
 }
 
 void mimo_v2_flash(C& c, const A& a, const Module& root) {
+  const std::int64_t value_dim = c.count("v_head_dim", 128);
+  const bool bias = c.flag("attention_bias");
   const Module model = root.child("model");
   model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     const Module layer = model.child("layers", i), at = layer.child("self_attn");
-    const bool slides = a.sliding[static_cast<std::size_t>(i)], bias = c.flag("attention_bias");
-    const auto of_kind = [&](const char* of_window, const char* key, std::int64_t otherwise) {
-      const std::int64_t whole = c.integer_or(key, otherwise, 1);
-      return slides ? c.integer_or(of_window, whole, 1) : whole;
-    };
-    const std::int64_t heads = of_kind("swa_num_attention_heads", "num_attention_heads", a.heads);
-    const std::int64_t kv_heads = of_kind("swa_num_key_value_heads", "num_key_value_heads", a.kv_heads);
-    const std::int64_t dim = of_kind("swa_head_dim", "head_dim", a.head_dim), value_dim = of_kind("swa_v_head_dim", "v_head_dim", dim);
-    if (c.flag(slides ? "add_swa_attention_sink_bias" : "add_full_attention_sink_bias")) at.parameter("sinks", {heads});
-    at.linear("q_proj", a.hidden_size, heads * dim, bias);
-    at.linear("k_proj", a.hidden_size, kv_heads * dim, bias);
+    const bool slides = a.sliding[static_cast<std::size_t>(i)];
+    const std::int64_t kv_heads = slides ? 2 * a.kv_heads : a.kv_heads;
+    if (slides) at.parameter("sinks", {a.heads});
+    at.linear("q_proj", a.hidden_size, a.heads * a.head_dim, bias);
+    at.linear("k_proj", a.hidden_size, kv_heads * a.head_dim, bias);
     at.linear("v_proj", a.hidden_size, kv_heads * value_dim, bias);
-    at.linear("o_proj", heads * value_dim, a.hidden_size);
+    at.linear("o_proj", a.heads * value_dim, a.hidden_size);
     if (a.experts.at(i))
       deepseek_mixture(a, layer.child("mlp"));
     else

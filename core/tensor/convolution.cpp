@@ -32,7 +32,10 @@ Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor&
       out[1] = on.empty(saved_weight.sizes(), saved_weight.dtype());
       const Tensor whole = saved.contiguous() ? saved : on.empty(saved.sizes(), saved.dtype());
     }
-    if (need_bias) out[2] = sum_to(sum_to(gradients[0], {1, saved.size(1), 1}), {saved.size(1)});
+    if (need_bias) {
+      reduction_scratch(on, row_sum_scratch(on.gpu(), saved.size(1), gradients[0].numel() / saved.size(1)));
+      out[2] = on.empty({saved.size(1)}, gradients[0].dtype());
+    }
     return out;
   });
   return result;

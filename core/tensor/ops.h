@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -115,6 +116,18 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
 // ---- convolutions over [B, C, S] with a weight [C, 1, k] and a bias [C] or none
 Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias);  // [B, C, S + k - 1]
 Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, std::int64_t sequence);
+
+// ---- scans: state-space models and linear attention
+Tensor exp_of(const Tensor& self);
+Tensor softplus(const Tensor& self);
+Tensor clamp_both(const Tensor& self);  // with a least and a most
+Tensor permute(const Tensor& self, const Dims& order);
+Tensor cumsum_along(const Tensor& self, int d);
+Tensor masked_fill_expanded(const Tensor& self, const Tensor& mask);  // of what was expanded: a copy of all of it
+Tensor repeat_interleave(const Tensor& self, int d, std::int64_t times);
+Tensor pad_along(const Tensor& self, int d, std::int64_t count);  // constant_pad_nd behind the last place; a copy
+// torch.einsum of two operands: "bclhn", C, "bcshn", B, "bclsh"
+Tensor einsum(std::string_view left_labels, const Tensor& left, std::string_view right_labels, const Tensor& right, std::string_view out);
 
 // ---- mixtures of experts
 struct TopK {

@@ -91,7 +91,12 @@ Tensor sum_to(const Tensor& self, const Dims& sizes) {
   // Only sums down the leading dimensions are long enough for several blocks to share a column.
   const std::int64_t columns = count_of(sizes);
   const bool over_leading = sizes.size() < self.dim() && self.strides().back() == 1 && is_non_overlapping_and_dense(self.layout());
-  if (over_leading) reduction_scratch(device, column_sum_scratch(device.gpu(), self.numel() / columns, columns));
+  const bool over_last = sizes.size() > 0 && sizes.back() == 1 && self.size(-1) != 1;  // … and along the last: rows of [columns, the rest]
+  if (over_leading) {
+    const std::int64_t summed = self.numel() / columns;
+    reduction_scratch(device,
+                      over_last ? row_sum_scratch(device.gpu(), columns, summed) : column_sum_scratch(device.gpu(), summed, columns));
+  }
   // sum(dims, keepdim=True).view(sizes): where dimensions go, the result is a view.
   return sizes.size() < self.dim() ? view(result, sizes) : result;
 }

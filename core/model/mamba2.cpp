@@ -1,0 +1,261 @@
+#include "model/mamba2.h"
+
+#include <array>
+#include <utility>
+
+#include "model/activation.h"
+#include "model/bodies.h"
+#include "tensor/ops.h"
+
+// modeling_mamba2.py, and what modeling_granitemoehybrid.py, modeling_bamba.py and others have of it word by word.
+namespace llmem {
+
+namespace {
+
+// torch.tril(torch.ones(n, n, dtype=bool), diagonal)
+Tensor lower_triangle(Device& device, std::int64_t n) {
+  const Tensor ones = device.empty({n, n}, Dtype::boolean);
+  return device.empty({n, n}, Dtype::boolean);
+}
+
+Tensor segment_sum(const Tensor& input) {
+  const std::int64_t n = input.size(-1);
+  Dims square = input.sizes();
+  square.push_back(n);
+  Tensor input_tensor = expand(unsqueeze(input, input.dim()), square);
+  Tensor mask = lower_triangle(input.device(), n);
+  const auto outside = [&] { return unary_no_grad(mask, "bitwise_not", Dtype::boolean); };
+  input_tensor = masked_fill_expanded(input_tensor, outside());
+  Tensor tensor_segsum = cumsum_along(input_tensor, input_tensor.dim() - 2);
+  mask = lower_triangle(input.device(), n);
+  tensor_segsum = masked_fill_expanded(tensor_segsum, outside());
+  return tensor_segsum;
+}
+
+// reshape_into_chunks: [B, S, …] to [B, chunks, chunk, …]
+Tensor in_chunks(const Tensor& input, std::int64_t pad, std::int64_t chunk) {
+  const Tensor padded = pad_along(input, 1, pad);
+  Dims sizes = padded.sizes();
+  sizes[1] = chunk;
+  sizes.insert(1, padded.size(1) / chunk);
+  return reshape(padded, sizes);
+}
+
+// mamba2_chunk_scan. hidden_states [B, S, heads, dim], dt [B, S, heads], A [heads], B and C [B, S, groups, states]
+Tensor chunk_scan(const StateSpace& s, Tensor hidden_states, Tensor dt, Tensor A, Tensor B, Tensor C, const Tensor& D,
+                  const Tensor& dt_bias) {
+  const std::int64_t rows = hidden_states.size(0), sequence = hidden_states.size(1);
+  {
+    const Tensor bias = to(dt_bias, dt.dtype());
+    dt = add(dt, bias);
+  }
+  dt = softplus(dt);
+  dt = clamp_both(dt);
+  hidden_states = to(hidden_states, Dtype::float32);
+  const auto of_heads = [&](const Tensor& states) { return repeat_interleave(to(states, Dtype::float32), 2, s.heads / s.groups); };
+  B = of_heads(B);
+  C = of_heads(C);
+  const std::int64_t pad = (s.chunk - sequence % s.chunk) % s.chunk;
+  const auto residual = [&] {
+    const Tensor padded = pad_along(hidden_states, 1, pad);
+    return mul(unsqueeze(D, 1), padded);
+  };
+  const Tensor D_residual = residual();
+  const auto discrete = [&] { return mul(hidden_states, to(unsqueeze(dt, 3), Dtype::float32)); };
+  hidden_states = discrete();
+  const auto discrete_A = [&] {
+    const Tensor cast = to(A, Dtype::float32);
+    return mul(cast, to(dt, Dtype::float32));
+  };
+  A = discrete_A();
+  {
+    std::array<Tensor, 4> chunks;
+    for (std::size_t i = 0; const Tensor* each : {&hidden_states, &A, &B, &C}) chunks[i++] = in_chunks(*each, pad, s.chunk);
+    hidden_states = std::move(chunks[0]);
+    A = std::move(chunks[1]);
+    B = std::move(chunks[2]);
+    C = std::move(chunks[3]);
+  }
+  A = permute(A, {0, 3, 1, 2});
+  const Tensor A_cumsum = cumsum_along(A, 3);
+
+  const auto exp_of_sums = [](const Tensor& sums) {
+    const Tensor summed = segment_sum(sums);
+    return exp_of(summed);
+  };
+  const Tensor L = exp_of_sums(A);
+  const Tensor G = einsum("bclhn", C, "bcshn", B, "bclsh");
+  const Tensor M = mul(G, permute(L, {0, 2, 3, 4, 1}));
+  const Tensor Y_diag = einsum("bclsh", M, "bcshp", hidden_states, "bclhp");
+
+  const auto decays = [&] {
+    const Tensor rest = sub(narrow(A_cumsum, 3, s.chunk - 1, 1), A_cumsum);
+    return exp_of(rest);
+  };
+  const Tensor decay_states = decays();
+  const Tensor B_decay = mul(B, unsqueeze(permute(decay_states, {0, 2, 3, 1}), 4));
+  Tensor states = einsum("bclhn", B_decay, "bclhp", hidden_states, "bchpn");
+
+  const auto zeros = [&] {
+    const Tensor first = narrow(states, 1, 0, 1);
+    return unary_no_grad(first, "zeros_like", first.dtype());
+  };
+  const Tensor previous_states = zeros();
+  states = cat({previous_states, states}, 1);
+  const auto decays_of_chunks = [&] {
+    const Tensor padded = pad_along(select(A_cumsum, 3), 2, 1);
+    return exp_of_sums(padded);
+  };
+  const Tensor decay_chunk = transpose(decays_of_chunks(), 1, 3);
+  const Tensor new_states = einsum("bzch", decay_chunk, "bzhpn", states, "bchpn");
+  states = narrow(new_states, 1, 0, new_states.size(1) - 1);
+  const Tensor final_state = select(new_states, 1);
+
+  const Tensor state_decay_out = exp_of(A_cumsum);
+  const Tensor C_times_states = einsum("bclhn", C, "bchpn", states, "bclhp");
+  const Tensor Y_off = mul(C_times_states, unsqueeze(permute(state_decay_out, {0, 2, 3, 1}), 4));
+  const auto summed = [&] { return contiguous(add(Y_diag, Y_off)); };
+  Tensor output = summed();
+  output = reshape(output, {rows, sequence + pad, s.heads, s.head_dim});
+  output = add(output, D_residual);
+  if (pad > 0) output = narrow(output, 1, 0, sequence);
+  return output;
+}
+
+// MambaRMSNormGated
+Tensor gated_norm(const Tensor& weight, std::int64_t groups, Tensor hidden_states, const Tensor& gate) {
+  const ModuleScope scope(gate.device(), "norm", Category::norms);
+  const Dtype input_dtype = hidden_states.dtype();
+  const Dims sizes = hidden_states.sizes();
+  hidden_states = to(hidden_states, Dtype::float32);
+  const auto opened = [&] {
+    const auto open = [&] { return silu(to(gate, Dtype::float32)); };
+    return mul(hidden_states, open());
+  };
+  hidden_states = opened();
+  Dims grouped = sizes;
+  grouped[sizes.size() - 1] = groups;
+  grouped.push_back(sizes.back() / groups);
+  Tensor group = view(hidden_states, grouped);
+  const auto mean_square = [&] { return mean_last(square(group)); };
+  const Tensor variance = mean_square();
+  {
+    const auto scale = [&] { return rsqrt(add_scalar(variance)); };
+    group = mul(group, scale());
+  }
+  hidden_states = view(group, sizes);
+  return mul(weight, to(hidden_states, input_dtype));
+}
+
+// causal_conv1d_fn without its package, with the activation
+Tensor activated_conv(const Mamba2Mixer& mixer, const Tensor& hidden_states) {
+  const auto whole = [&] {
+    const Tensor weight = unsqueeze(view(mixer.conv_weight, {mixer.conv_weight.size(0), mixer.conv_weight.size(2)}), 1);
+    const Tensor cast = to(hidden_states, weight.dtype());
+    return narrow(depthwise_conv1d(cast, weight, mixer.conv_bias), 2, 0, hidden_states.size(2));
+  };
+  Tensor out = whole();
+  out = activate(mixer.architecture->activation, out);
+  return to(out, hidden_states.dtype());
+}
+
+}  // namespace
+
+Tensor Mamba2Mixer::forward(const Tensor& input) const {
+  const StateSpace& s = architecture->state_space;
+  const ModuleScope scope(input.device(), name, Category::mlp);
+  const std::int64_t rows = input.size(0), sequence = input.size(1), states_of_all = s.groups * s.states;
+  const Dtype dtype = input.dtype();
+  const Tensor projected_states = in_proj(input);
+  const auto negative = [&] {
+    const auto exponential = [&] { return exp_of(to(A_log, Dtype::float32)); };
+    return neg(exponential());
+  };
+  const Tensor A = negative();
+  const Tensors parts = split_last(projected_states, {s.inner(), s.channels(), s.heads});
+  Tensor mixed = transpose(parts[1], 1, 2);
+  mixed = activated_conv(*this, mixed);
+  mixed = transpose(mixed, 1, 2);
+  const Tensors xbc = split_last(mixed, {s.inner(), states_of_all, states_of_all});
+  const auto by_group = [&](const Tensor& each) { return view(each, {rows, sequence, s.groups, s.states}); };
+  Tensor scan_output =
+      chunk_scan(s, view(xbc[0], {rows, sequence, s.heads, s.head_dim}), parts[2], A, by_group(xbc[1]), by_group(xbc[2]), D, dt_bias);
+  scan_output = reshape(scan_output, {rows, sequence, s.inner()});
+  scan_output = gated_norm(norm, s.groups, scan_output, parts[0]);
+  return out_proj(to(scan_output, dtype));
+}
+
+Mamba2Mixer made_mamba2_mixer(const Architecture& a, const MadeModule& module, std::string_view name) {
+  return {&a,
+          std::string(name),
+          module.dense("in_proj"),
+          module.dense("out_proj"),
+          module.tensor("conv1d.weight"),
+          module.tensor("conv1d.bias"),
+          module.tensor("dt_bias"),
+          module.tensor("A_log"),
+          module.tensor("D"),
+          module.tensor("norm.weight")};
+}
+
+void declare_mamba2_mixer(const StateSpace& s, const Module& mixer, std::int64_t hidden_size, bool normed) {
+  for (const char* name : {"dt_bias", "A_log", "D"}) mixer.parameter(name, {s.heads});
+  mixer.child("conv1d").parameter("weight", {s.channels(), 1, s.kernel});
+  if (s.conv_bias) mixer.child("conv1d").parameter("bias", {s.channels()});
+  mixer.linear("in_proj", hidden_size, s.inner() + s.channels() + s.heads, s.bias);
+  if (normed) mixer.norm("norm", s.inner());
+  mixer.linear("out_proj", s.inner(), hidden_size, s.bias);
+}
+
+namespace {
+
+class Mamba2 : public Body {
+ public:
+  Mamba2(const Architecture& a, const MadeModule& root) : a_(a) {
+    const MadeModule backbone = root.child("backbone");
+    embeddings_ = backbone.tensor("embeddings.weight");
+    for (std::int64_t i = 0; i < a.layers; ++i) {
+      const MadeModule block = backbone.child("layers", i);
+      layers_.push_back({block.norm("norm", NormKind::rms), made_mamba2_mixer(a, block.child("mixer"), "mixer")});
+    }
+    norm_f_ = backbone.norm("norm_f", NormKind::rms);
+  }
+
+  Tensor embedding() const override { return embeddings_; }
+
+  Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext&, std::vector<Tensor>& locals) const override {
+    const Tensor inputs_embeds = embedded_ids(embeddings_, "embeddings", ids, options);
+    locals = {inputs_embeds};
+    return inputs_embeds;
+  }
+
+  Tensor layer(int index, const Tensor& input, const LayerContext&, Tensor&) const override {
+    const Layer& layer = layers_[static_cast<std::size_t>(index)];
+    Tensor residual = input;
+    const auto normed = [&] { return layer.norm(to(input, layer.norm.norm.weight.dtype())); };
+    Tensor hidden_states = normed();
+    if (a_.float_residual) residual = to(residual, Dtype::float32);
+    hidden_states = layer.mixer.forward(hidden_states);
+    hidden_states = add(residual, hidden_states);
+    return hidden_states;
+  }
+
+  Tensor end(Tensor hidden_states) const override { return norm_f_(hidden_states); }
+
+ private:
+  struct Layer {
+    NormModule norm;
+    Mamba2Mixer mixer;
+  };
+
+  const Architecture& a_;
+  Tensor embeddings_;
+  std::vector<Layer> layers_;
+  NormModule norm_f_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Body> mamba2_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Mamba2>(a, root); }
+
+}  // namespace llmem
