@@ -9,7 +9,7 @@
 // The command line. All in this header, so that the tests, which are built without the program, can call it.
 namespace llmem {
 
-enum class Command { help, version, estimate, explain, events, paper, search, largest, advise, time, parameters };
+enum class Command { help, version, estimate, explain, events, paper, search, largest, advise, time, parameters, families };
 
 struct Arguments {
   Command command = Command::help;
@@ -32,6 +32,7 @@ inline constexpr const char* help_text =
     llmem search [FILE]            one question a line: {"spec", "gpus": 64, "global_batch": 64}: every way to train on so many GPUs, ranked
     llmem largest [FILE]           one question a line: {"spec", "of": "micro_batch" | "sequence"}: the largest that fits
     llmem parameters [FILE]        one spec a line: every parameter of its model, grouped over layers, also where only those are known
+    llmem families                 every model_type that is known, and how far
     llmem advise [FILE]            one spec a line: what to change so that it fits, or what there is to give back
     llmem paper [FILE]             the LLMem paper's own estimate, one question a line: {"model", "gpus", "sequence", "base_mb", …}
     llmem --help, llmem --version
@@ -43,7 +44,7 @@ Exit status: 0 answered, 1 the spec of explain or events has problems or a file 
 
 namespace command_line {
 
-inline constexpr const char* commands = "estimate, explain, events, parameters, search, largest, advise or paper";
+inline constexpr const char* commands = "estimate, explain, events, parameters, families, search, largest, advise or paper";
 
 inline std::optional<Command> command_named(const std::string& word) {
   if (word == "estimate") return Command::estimate;
@@ -53,6 +54,7 @@ inline std::optional<Command> command_named(const std::string& word) {
   if (word == "search") return Command::search;
   if (word == "largest") return Command::largest;
   if (word == "advise") return Command::advise;
+  if (word == "families") return Command::families;
   if (word == "parameters") return Command::parameters;
   if (word == "time") return Command::time;
   return std::nullopt;

@@ -19,6 +19,7 @@ std::string time_of(std::string_view question, const ModelPresets& presets);
 int answer_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets, std::string (*answer)(std::string_view, const ModelPresets&));
 
 int parameters_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
+int list_families(std::FILE* out);
 int advise_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int paper_lines(std::FILE* in, std::FILE* out, const ModelPresets& presets);
 int explain(std::string_view spec, const Arguments& arguments, std::FILE* out, std::FILE* errors, const ModelPresets& presets);

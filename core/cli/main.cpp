@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   const llmem::Arguments& arguments = read.arguments;
   if (arguments.command == llmem::Command::help) return std::fputs(llmem::help_text, stdout) < 0;
   if (arguments.command == llmem::Command::version) return std::puts(version) < 0;
+  if (arguments.command == llmem::Command::families) return llmem::list_families(stdout);
   if (arguments.file == "-") return run(arguments, stdin);
   std::FILE* file = std::fopen(arguments.file.c_str(), "rb");
   if (!file) {

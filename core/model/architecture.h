@@ -74,7 +74,7 @@ struct Names {
 std::string_view name_of(std::string_view names, char role);
 
 // How a mixture chooses its experts: whose router it is.
-enum class RouterKind : std::uint8_t { other, mixtral, qwen, granite, hunyuan, gpt_oss, deepseek_v2, deepseek_v3, minimax, ernie };
+enum class RouterKind : std::uint8_t { other, mixtral, qwen, jamba, granite, hunyuan, gpt_oss, deepseek_v2, deepseek_v3, minimax, ernie };
 
 // A mixture of experts in place of the MLP, in the layers that have it.
 struct Experts {
@@ -87,6 +87,8 @@ struct Experts {
   bool frozen_correction = false;                    // the same, a parameter without gradient (ernie4_5_moe)
   RouterKind router = RouterKind::other;
   bool normed = false;                       // the chosen weights are divided by their sum (norm_topk_prob)
+  bool gated = true;                         // an MLP with a gate
+  std::int64_t latent = 0;                   // nemotron_h: what a token is projected to first; 0: it is not
   bool shared_last = false;                  // the shared experts come after the others
   std::int64_t groups = 1, groups_kept = 1;  // experts are chosen from some groups of them (n_group, topk_group)
   std::vector<bool> layers;                  // which layers have experts; empty: all of them
@@ -101,9 +103,19 @@ struct LatentAttention {
 // A Mamba-2 mixer: heads of head_dim channels, which read and write states through groups of B and C.
 struct StateSpace {
   std::int64_t heads = 0, head_dim = 0, groups = 1, states = 0, kernel = 4, chunk = 256;
-  bool conv_bias = true, bias = false;
+  std::int64_t rank = 0;  // mamba: of the time step
+  bool conv_bias = true, bias = false, out_bias = false;
+  bool normed = true;      // falcon_h1: mamba_rms_norm
+  bool norm_first = true;  // falcon_h1: mamba_norm_before_gate
   std::int64_t inner() const { return heads * head_dim; }
   std::int64_t channels() const { return inner() + 2 * groups * states; }  // of the convolution
+};
+
+// A gated delta net (qwen3_next): value heads share key heads.
+struct DeltaNet {
+  std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, kernel = 4;
+  std::int64_t keys() const { return key_heads * key_dim; }
+  std::int64_t values() const { return value_heads * value_dim; }
 };
 
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.
@@ -154,8 +166,13 @@ struct Architecture {
   bool conv_bias = false;
 
   StateSpace state_space;
-  bool float_residual = false;  // mamba: residual_in_fp32
-  bool float_logits = false;    // the head's result is cast to fp32, and its input to the head's dtype
+  DeltaNet delta_net;
+  std::string layer_kinds;         // nemotron_h: a letter for each layer
+  bool gated_output = false;       // qwen3_next: q_proj makes a gate of the attention's result as well
+  bool scaled_keys = false;        // falcon_h1: keys are multiplied by a number
+  bool loops_over_tokens = false;  // mamba: ops for each token
+  bool float_residual = false;     // mamba: residual_in_fp32
+  bool float_logits = false;       // the head's result is cast to fp32, and its input to the head's dtype
 
   // ---- of the families that have a Body
   bool eager_only = false;            // the class has no other attention

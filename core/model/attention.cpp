@@ -1,5 +1,6 @@
 #include "model/attention.h"
 
+#include <tuple>
 #include <utility>
 
 #include "tensor/ops.h"
@@ -52,7 +53,7 @@ void ask_for_packed_row(const Tensor& position_ids) {
 }  // namespace
 
 AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context) {
-  if (query.size(0) == 1) ask_for_packed_row(context.position_ids);
+  if (query.size(0) == 1 && context.position_ids) ask_for_packed_row(context.position_ids);
   const Tensor output = flash_attention_2(query, key, value, context.half);
   return {contiguous(transpose(output, 1, 2)), {}};
 }
@@ -127,7 +128,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     const ModuleScope inner(device, name_of(a.names.attention, role), Category::norms);
     return norm.forward(states);
   };
-  Tensor query, key, value, qkv;
+  Tensor query, key, value, qkv, gate;
   if (qkv_proj.weight) {  // Phi3Attention: three slices of one result
     qkv = projected('f', qkv_proj);
     const std::int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
@@ -155,12 +156,19 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     value = transpose(value, 1, 2);
   } else {
     const bool normed_before = a.qk_norm_kind == QkNorm::head;
-    query = by_head(projected('q', q_proj));
+    if (a.gated_output) {  // Qwen3NextAttention
+      const auto both = [&] { return halves_of(view(projected('q', q_proj), {rows, sequence, a.heads, 2 * a.head_dim})); };
+      std::tie(query, gate) = both();
+      gate = reshape(gate, {rows, sequence, a.heads * a.head_dim});
+    } else {
+      query = by_head(projected('q', q_proj));
+    }
     if (normed_before) query = normed('Q', q_norm, query);
     query = transpose(query, 1, 2);
     key = by_head(projected('k', k_proj));
     if (normed_before) key = normed('K', k_norm, key);
     key = transpose(key, 1, 2);
+    if (a.scaled_keys) key = mul_scalar(key);
     value = transpose(by_head(projected('v', v_proj)), 1, 2);
   }
 
@@ -200,6 +208,10 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   };
   AttentionResult result = attended();
   result.output = reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim});
+  if (gate) {
+    const auto opened = [&] { return mul(result.output, sigmoid(gate)); };
+    result.output = opened();
+  }
   {
     const ModuleScope inner(device, name_of(a.names.attention, 'o'));
     result.output = o_proj.forward(result.output);

@@ -18,6 +18,14 @@ MadeBody biogpt_body(const Architecture& a, const MadeModule& root);  // opt.cpp
 MadeBody bloom_body(const Architecture& a, const MadeModule& root);
 MadeBody mpt_body(const Architecture& a, const MadeModule& root);  // bloom.cpp
 MadeBody falcon_body(const Architecture& a, const MadeModule& root);
+MadeBody granite_hybrid_body(const Architecture& a, const MadeModule& root);
+MadeBody bamba_body(const Architecture& a, const MadeModule& root);       // granite_hybrid.cpp
+MadeBody nemotron_h_body(const Architecture& a, const MadeModule& root);  // granite_hybrid.cpp
+MadeBody falcon_h1_body(const Architecture& a, const MadeModule& root);
+MadeBody qwen3_next_body(const Architecture& a, const MadeModule& root);
+MadeBody mamba_body(const Architecture& a, const MadeModule& root);
+MadeBody falcon_mamba_body(const Architecture& a, const MadeModule& root);  // mamba.cpp
+MadeBody jamba_body(const Architecture& a, const MadeModule& root);         // mamba.cpp
 MadeBody mamba2_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
 

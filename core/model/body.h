@@ -5,6 +5,7 @@
 
 #include "model/attention.h"
 #include "model/made.h"
+#include "model/mixture.h"
 #include "model/options.h"
 
 namespace llmem {
@@ -23,6 +24,7 @@ class Body {
   // `kept`: what the layer returns beside its hidden states; it lives until the next layer has returned.
   virtual Tensor layer(int index, const Tensor& hidden_states, const LayerContext& context, Tensor& kept) const = 0;
   virtual Tensor end(Tensor hidden_states) const = 0;
+  virtual std::vector<NamedMixture> mixtures() const { return {}; }
 };
 
 // nn.Embedding under its name; with `options.inputs_require_grad` its result wants a gradient.

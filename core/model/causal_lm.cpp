@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "model/build.h"
 #include "model/declaration.h"
 #include "model/families.h"
 #include "model/losses.h"
@@ -20,64 +21,6 @@ namespace {
 
 // The module of a layer (or of attention, or of an MLP) that has this role: "model.layers.3" + ".self_attn".
 std::string member(const std::string& of, std::string_view names, char role) { return of + "." + std::string(name_of(names, role)); }
-
-AttentionBlock build_attention(const ModelTensors& tensors, const std::string& name, const Architecture& a, int layer) {
-  const auto linear = [&](char role) { return tensors.linear(member(name, a.names.attention, role)); };
-  // The norm over a head is of the family's kind of RMSNorm, LayerNorm or whatever it has.
-  const auto norm = [&](char role) { return a.qk_norm ? tensors.norm(member(name, a.names.attention, role), a.norm) : Norm(); };
-  return {&a,
-          layer,
-          linear('q'),
-          linear('k'),
-          linear('v'),
-          linear('f'),
-          linear('o'),
-          norm('Q'),
-          norm('K'),
-          false,
-          tensors.find(name + ".sinks")};
-}
-
-Mlp build_mlp(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
-  const auto linear = [&](char role) { return tensors.linear(member(name, a.names.mlp, role)); };
-  return {&a, linear('g'), linear('u'), linear('f'), linear('d')};
-}
-
-Mixture build_mixture(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
-  Mixture made;
-  made.architecture = &a;
-  // In the order of the modules: what may be adapted are the Linears among them.
-  for (std::string_view names = a.names.mixture; !names.empty();) {
-    const std::string_view word = names.substr(0, names.find(' '));
-    names.remove_prefix(std::min(names.size(), word.size() + 1));
-    const std::string_view own = word.substr(2);
-    const std::string of = name + "." + std::string(own);
-    switch (word[0]) {
-      case 'R': {
-        made.router = tensors.find(of + ".weight");
-        made.router_bias = tensors.find(of + ".bias");
-        if (a.experts.router == RouterKind::hunyuan) made.router_linear = tensors.linear(of);
-        made.correction = tensors.find(of + ".e_score_correction_bias");
-        if (!made.correction) made.correction = tensors.find(of + ".moe_statics.e_score_correction_bias");
-        if (!made.correction) made.correction = tensors.find(name + ".e_score_correction_bias");
-        break;
-      }
-      case 'E':
-        made.gate_up = tensors.find(of + ".gate_up_proj");
-        made.gate_up_bias = tensors.find(of + ".gate_up_proj_bias");
-        made.down = tensors.find(of + ".down_proj");
-        made.down_bias = tensors.find(of + ".down_proj_bias");
-        break;
-      case 'S':
-        made.shared = build_mlp(tensors, of, a);
-        made.shared.name = own;
-        break;
-      case 'G': made.shared_gate = tensors.linear(of); break;
-      default: break;
-    }
-  }
-  return made;
-}
 
 LatentAttentionBlock build_latent_attention(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
   const auto linear = [&](const char* own) { return tensors.linear(name + "." + own); };
@@ -445,6 +388,7 @@ void CausalLm::train_copies(const Tensor& embedding, const Tensor& head) {
 }
 
 std::vector<NamedMixture> CausalLm::mixtures() const {
+  if (body_) return body_->mixtures();
   std::vector<NamedMixture> found;
   const Architecture& a = *architecture_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {

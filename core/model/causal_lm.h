@@ -17,12 +17,6 @@
 
 namespace llmem {
 
-// A mixture of experts of a layer, by the name of its module.
-struct NamedMixture {
-  std::string name;
-  const Mixture* mixture = nullptr;
-};
-
 struct NamedTensor {
   std::string name;
   Tensor tensor;

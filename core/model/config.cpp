@@ -315,6 +315,11 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
       (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
     return {{"/training/adapter", "conflict",
              "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, for which it has neither DoRA nor dropout"}};
+  constexpr std::int64_t kMostLoops = 1 << 17;  // what a minute has room for
+  if (a.loops_over_tokens && a.layers * spec.training.sequence > kMostLoops)
+    return {{"/training/sequence", "range",
+             "without the package mamba-ssm \"" + a.model_type + "\" runs ops for each token and layer, more than can be played: at most " +
+                 std::to_string(kMostLoops / a.layers) + " tokens"}};
   if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())
     return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet for \"" + a.model_type + "\""}};
   const bool calls_others = family.body != nullptr || a.experts.count > 0;

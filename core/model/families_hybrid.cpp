@@ -3,6 +3,7 @@
 
 #include "model/bodies.h"
 #include "model/families.h"
+#include "model/mamba2.h"
 
 // Hybrids that mix attention with convolutions, linear attention or state-space layers, each in its own pattern of layers:
 // modeling_<model_type>.py.
@@ -106,7 +107,24 @@ void qwen3_next_config(C& c, A& a) {
   a.attends = attending_layers(c, a, "full_attention", attends);
   a.qkv_bias = a.output_bias = c.flag("attention_bias");
   partial_rotary(c, a, "partial_rotary_factor", 0.25);
+  a.norm = NormKind::rms_one_plus;
+  a.qk_norm = true;
+  a.qk_norm_kind = QkNorm::head;
+  a.gated_output = a.partly_rotary = a.parts_rebound = true;
+  DeltaNet& d = a.delta_net;
+  d.key_heads = c.count("linear_num_key_heads", 16);
+  d.value_heads = c.count("linear_num_value_heads", 32);
+  d.key_dim = c.count("linear_key_head_dim", 128);
+  d.value_dim = c.count("linear_value_head_dim", 128);
+  d.kernel = c.count("linear_conv_kernel_dim", 4);
+  if (d.value_heads % d.key_heads != 0)
+    c.file().problem(
+        "linear_num_value_heads", "conflict",
+        std::to_string(d.value_heads) + " value heads cannot be shared out among " + std::to_string(d.key_heads) + " key heads");
   if (!c.has("num_experts")) return;
+  a.names.mixture = "R:gate E:experts S:shared_expert G:shared_expert_gate";
+  a.experts.router = RouterKind::qwen;
+  a.experts.normed = c.flag("norm_topk_prob");
   a.experts.count = c.integer_or("num_experts", 0);
   a.experts.per_token = c.integer_or("num_experts_per_tok", 1);
   a.experts.width = c.count("moe_intermediate_size", 1);
@@ -120,18 +138,17 @@ void qwen3_next_config(C& c, A& a) {
   }
 }
 
-void delta_net(C& c, const A& a, const Module& at, bool in_two) {
-  const std::int64_t key_heads = c.count("linear_num_key_heads", 16), value_heads = c.count("linear_num_value_heads", 32);
-  const std::int64_t keys = key_heads * c.count("linear_key_head_dim", 128), value_dim = c.count("linear_value_head_dim", 128);
-  const std::int64_t values = value_heads * value_dim;
+void delta_net(const A& a, const Module& at, bool in_two) {
+  const DeltaNet& d = a.delta_net;
+  const std::int64_t keys = d.keys(), values = d.values(), value_heads = d.value_heads;
   at.parameter("dt_bias", {value_heads});
   at.parameter("A_log", {value_heads});
-  causal_conv(at, "conv1d", 2 * keys + values, c.count("linear_conv_kernel_dim", 4));
+  causal_conv(at, "conv1d", 2 * keys + values, d.kernel);
   if (in_two) {
     at.linear("in_proj_qkvz", a.hidden_size, 2 * keys + 2 * values);
     at.linear("in_proj_ba", a.hidden_size, 2 * value_heads);
   }
-  at.norm("norm", value_dim);
+  at.norm("norm", d.value_dim);
   at.linear("out_proj", values, a.hidden_size);
   if (in_two) return;
   at.linear("in_proj_qkv", a.hidden_size, 2 * keys + values);
@@ -149,7 +166,7 @@ void qwen_mixture(const A& a, const Module& mlp) {
   mlp.linear("shared_expert_gate", a.hidden_size, 1);
 }
 
-void qwen_hybrid(C& c, const A& a, const Module& root, bool in_two) {
+void qwen_hybrid(const A& a, const Module& root, bool in_two) {
   const Module model = root.child(a.names.model);
   model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
@@ -163,7 +180,7 @@ void qwen_hybrid(C& c, const A& a, const Module& root, bool in_two) {
       at.norm("q_norm", a.head_dim);
       at.norm("k_norm", a.head_dim);
     } else {
-      delta_net(c, a, layer.child("linear_attn"), in_two);
+      delta_net(a, layer.child("linear_attn"), in_two);
     }
     if (a.experts.at(i))
       qwen_mixture(a, layer.child("mlp"));
@@ -177,8 +194,8 @@ void qwen_hybrid(C& c, const A& a, const Module& root, bool in_two) {
   head(a, root);
 }
 
-void qwen3_next(C& c, const A& a, const Module& root) { qwen_hybrid(c, a, root, true); }
-void qwen3_5(C& c, const A& a, const Module& root) { qwen_hybrid(c, a, root, false); }
+void qwen3_next(C&, const A& a, const Module& root) { qwen_hybrid(a, root, true); }
+void qwen3_5(C&, const A& a, const Module& root) { qwen_hybrid(a, root, false); }
 
 // ---- nemotron_h: one mixer a layer, of the kind that the pattern's letter says
 
@@ -203,54 +220,78 @@ std::string nemotron_pattern(C& c) {
 void nemotron_h_config(C& c, A& a) {
   a.names.model = "model";
   a.names.embedding = "embeddings";
+  a.names.norm = "norm_f";
+  a.names.layer = "a:mixer m:mixer";
+  a.names.mlp = "u:up_proj d:down_proj";
+  a.names.mixture = "E:experts R:gate S:shared_experts";
   if (c.file().present("attention_head_dim")) a.head_dim = c.count("attention_head_dim", a.head_dim);
-  a.experts.count = c.integer_or("n_routed_experts", 0);
-  a.experts.per_token = c.integer_or("num_experts_per_tok", 1);
+  a.mlp_bias = c.flag("mlp_bias");
+  Experts& e = a.experts;
+  e.count = c.integer_or("n_routed_experts", 0);
+  e.per_token = c.integer_or("num_experts_per_tok", 1);
+  e.width = c.count("moe_intermediate_size", 7688);
+  e.shared_width = c.count("moe_shared_expert_intermediate_size", 7688);
+  e.latent = c.integer_or("moe_latent_size", 0);
+  e.groups = c.integer_or("n_group", 1, 1);
+  e.groups_kept = c.integer_or("topk_group", 1, 1);
+  e.normed = c.flag("norm_topk_prob");
+  e.gated = false;
+  e.correction = e.float_router = e.shared_last = true;
+  e.router = RouterKind::deepseek_v3;
   // NemotronHConfig.num_hidden_layers: as many as there are types, whatever the file says
-  a.layers = static_cast<std::int64_t>(nemotron_pattern(c).size());
+  a.layer_kinds = nemotron_pattern(c);
+  a.layers = static_cast<std::int64_t>(a.layer_kinds.size());
+  a.attends.assign(a.layer_kinds.size(), false);
+  e.layers.assign(a.layer_kinds.size(), false);
+  for (std::size_t i = 0; i < a.layer_kinds.size(); ++i) {
+    a.attends[i] = a.layer_kinds[i] == '*';
+    e.layers[i] = a.layer_kinds[i] == 'E';
+  }
+  a.rotary = Rotary::none;
+  a.unturned.assign(a.layer_kinds.size(), true);
+  a.float_logits = true;
+  StateSpace& s = a.state_space;
+  s.heads = c.count("mamba_num_heads", 128);
+  s.head_dim = c.count("mamba_head_dim", 64);
+  s.groups = c.count("n_groups", 8);
+  s.states = c.count("ssm_state_size", 128);
+  s.kernel = c.count("conv_kernel", 4);
+  s.chunk = c.count("chunk_size", 128);
+  s.conv_bias = c.flag("use_conv_bias");
+  s.bias = s.out_bias = c.flag("use_bias");
+  if (c.text("mamba_hidden_act") != "silu") a.unplayed = "mamba_hidden_act";
 }
 
-void nemotron_mixer(C& c, const A& a, const Module& mixer, char kind) {
+void nemotron_mixer(const A& a, const Module& mixer, char kind) {
   switch (kind) {
-    case 'M': {
-      const std::int64_t heads = c.count("mamba_num_heads", 128), inner = heads * c.count("mamba_head_dim", 64);
-      const std::int64_t channels = inner + 2 * c.count("n_groups", 8) * c.count("ssm_state_size", 128);
-      const bool bias = c.flag("use_bias");
-      for (const char* name : {"dt_bias", "A_log", "D"}) mixer.parameter(name, {heads});
-      causal_conv(mixer, "conv1d", channels, c.count("conv_kernel", 4), c.flag("use_conv_bias"));
-      mixer.linear("in_proj", a.hidden_size, inner + channels + heads, bias);
-      mixer.norm("norm", inner);
-      return mixer.linear("out_proj", inner, a.hidden_size, bias);
-    }
+    case 'M': return declare_mamba2_mixer(a.state_space, mixer, a.hidden_size);
     case 'E': {
-      const std::int64_t width = c.count("moe_intermediate_size", 7688), shared = c.count("moe_shared_expert_intermediate_size", 7688);
-      const std::int64_t latent = c.integer_or("moe_latent_size", 0), inside = latent > 0 ? latent : a.hidden_size;
-      const bool bias = c.flag("mlp_bias");
-      mixer.child("experts").parameter("up_proj", {a.experts.count, width, inside});
-      mixer.child("experts").parameter("down_proj", {a.experts.count, inside, width});
-      mixer.child("gate").parameter("weight", {a.experts.count, a.hidden_size}, Dtype::float32);
-      mixer.child("gate").buffer("e_score_correction_bias", {a.experts.count});
-      mixer.child("shared_experts").linear("up_proj", a.hidden_size, shared, bias);
-      mixer.child("shared_experts").linear("down_proj", shared, a.hidden_size, bias);
-      if (latent == 0) return;
-      mixer.linear("fc1_latent_proj", a.hidden_size, latent, bias);
-      return mixer.linear("fc2_latent_proj", latent, a.hidden_size, bias);
+      const Experts& e = a.experts;
+      const std::int64_t inside = e.latent > 0 ? e.latent : a.hidden_size;
+      mixer.child("experts").parameter("up_proj", {e.count, e.width, inside});
+      mixer.child("experts").parameter("down_proj", {e.count, inside, e.width});
+      mixer.child("gate").parameter("weight", {e.count, a.hidden_size}, Dtype::float32);
+      mixer.child("gate").buffer("e_score_correction_bias", {e.count});
+      mixer.child("shared_experts").linear("up_proj", a.hidden_size, e.shared_width, a.mlp_bias);
+      mixer.child("shared_experts").linear("down_proj", e.shared_width, a.hidden_size, a.mlp_bias);
+      if (e.latent == 0) return;
+      mixer.linear("fc1_latent_proj", a.hidden_size, e.latent, a.mlp_bias);
+      return mixer.linear("fc2_latent_proj", e.latent, a.hidden_size, a.mlp_bias);
     }
     case '*': return attention(mixer, a, false);
     default:
-      mixer.linear("up_proj", a.hidden_size, a.intermediate_size, c.flag("mlp_bias"));
-      return mixer.linear("down_proj", a.intermediate_size, a.hidden_size, c.flag("mlp_bias"));
+      mixer.linear("up_proj", a.hidden_size, a.intermediate_size, a.mlp_bias);
+      return mixer.linear("down_proj", a.intermediate_size, a.hidden_size, a.mlp_bias);
   }
 }
 
-void nemotron_h(C& c, const A& a, const Module& root) {
-  const std::string pattern = nemotron_pattern(c);
+void nemotron_h(C&, const A& a, const Module& root) {
   const Module model = root.child("model");
   model.embedding("embeddings", a.vocab_size, a.hidden_size);
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
+  for (std::size_t i = 0; i < a.layer_kinds.size(); ++i) {
     const Module layer = model.child("layers", static_cast<std::int64_t>(i));
     layer.norm("norm", a.hidden_size);
-    nemotron_mixer(c, a, layer.child("mixer"), pattern[i]);
+    nemotron_mixer(a, layer.child("mixer"), a.layer_kinds[i]);
   }
   model.norm("norm_f", a.hidden_size);
   root.linear("lm_head", a.hidden_size, a.vocab_size);  // NemotronHForCausalLM ties nothing, whatever the config says
@@ -261,22 +302,23 @@ void nemotron_h(C& c, const A& a, const Module& root) {
 void falcon_h1_config(C& c, A& a) {
   a.mlp_bias = c.flag("mlp_bias");
   a.qkv_bias = a.output_bias = c.flag("attention_bias");
+  a.scaled_keys = a.scaled_logits = true;
+  const auto expanded = static_cast<std::int64_t>(c.number("mamba_expand").value_or(2) * static_cast<double>(a.hidden_size));
+  read_mamba_fields(c, a, c.integer_or("mamba_d_ssm", expanded));
+  a.state_space.out_bias = c.flag("projectors_bias");
+  a.state_space.normed = c.flag("mamba_rms_norm");
+  a.state_space.norm_first = c.flag("mamba_norm_before_gate");
 }
 
-void falcon_h1(C& c, const A& a, const Module& root) {
-  const std::int64_t expanded = static_cast<std::int64_t>(c.number("mamba_expand").value_or(2) * static_cast<double>(a.hidden_size));
-  const std::int64_t inner = c.integer_or("mamba_d_ssm", expanded), heads = c.count("mamba_n_heads", 128);
-  const std::int64_t channels = inner + 2 * c.count("mamba_n_groups", 1) * c.count("mamba_d_state", 256);
+void falcon_h1(C&, const A& a, const Module& root) {
+  const StateSpace& s = a.state_space;
   const Module model = root.child("model");
   model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     const Module layer = model.child("layers", i), mamba = layer.child("mamba");
     gated_mlp(layer.child("feed_forward"), a, a.intermediate_size, a.mlp_bias);
-    for (const char* name : {"dt_bias", "A_log", "D"}) mamba.parameter(name, {heads});
-    causal_conv(mamba, "conv1d", channels, c.count("mamba_d_conv", 4), c.flag("mamba_conv_bias"));
-    mamba.linear("in_proj", a.hidden_size, inner + channels + heads, c.flag("mamba_proj_bias"));
-    if (c.flag("mamba_rms_norm")) mamba.norm("norm", inner);
-    mamba.linear("out_proj", inner, a.hidden_size, c.flag("projectors_bias"));
+    declare_mamba2_mixer(s, mamba, a.hidden_size, s.normed);
+    mamba.buffer("mup_vector", {1, 1, s.inner() + s.channels() + s.heads}, std::nullopt);
     attention(layer.child("self_attn"), a, a.qkv_bias);
     layer.norm("input_layernorm", a.hidden_size);
     layer.norm("pre_ff_layernorm", a.hidden_size);
@@ -392,12 +434,12 @@ constexpr Family kFamilies[] = {
      "hidden_act=silu tie_word_embeddings=true conv_L_cache=3 block_multiple_of=256 block_ffn_dim_multiplier=1.0 "
      "block_auto_adjust_ff_dim=true",
      "tie_word_embeddings=tie_embedding intermediate_size=block_ff_dim", lfm2_config, lfm2, lfm2_body},
-    {"qwen3_next", "Qwen3NextForCausalLM", Coverage::parameters,
+    {"qwen3_next", "Qwen3NextForCausalLM", Coverage::played,
      "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=48 num_attention_heads=16 num_key_value_heads=2 "
      "hidden_act=silu head_dim=256 linear_conv_kernel_dim=4 linear_key_head_dim=128 linear_value_head_dim=128 linear_num_key_heads=16 "
      "linear_num_value_heads=32 decoder_sparse_step=1 moe_intermediate_size=512 shared_expert_intermediate_size=512 "
      "num_experts_per_tok=10 num_experts=512 norm_topk_prob=true",
-     "", qwen3_next_config, qwen3_next},
+     "", qwen3_next_config, qwen3_next, qwen3_next_body},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", Coverage::parameters,
      QWEN3_5_DEFAULTS "hidden_size=4096 intermediate_size=12288 num_hidden_layers=32 num_key_value_heads=4", "", qwen3_next_config,
      qwen3_5},
@@ -405,17 +447,18 @@ constexpr Family kFamilies[] = {
      QWEN3_5_DEFAULTS "hidden_size=2048 num_hidden_layers=40 num_key_value_heads=2 moe_intermediate_size=512 "
                       "shared_expert_intermediate_size=512 num_experts_per_tok=8 num_experts=256",
      "", qwen3_next_config, qwen3_5},
-    {"nemotron_h", "NemotronHForCausalLM", Coverage::parameters,
+    {"nemotron_h", "NemotronHForCausalLM", Coverage::played,
      "vocab_size=131072 hidden_size=4096 num_attention_heads=32 num_key_value_heads=8 head_dim=128 intermediate_size=21504 "
      "hidden_act=relu2 ssm_state_size=128 mamba_num_heads=128 mamba_head_dim=64 n_groups=8 conv_kernel=4 use_conv_bias=true "
-     "n_routed_experts=8 moe_intermediate_size=7688 moe_shared_expert_intermediate_size=7688 num_experts_per_tok=2",
+     "n_routed_experts=8 moe_intermediate_size=7688 moe_shared_expert_intermediate_size=7688 num_experts_per_tok=2 norm_topk_prob=true "
+     "mamba_hidden_act=silu chunk_size=128",
      "hidden_act=mlp_hidden_act n_groups=mamba_n_groups conv_kernel=mamba_d_conv use_conv_bias=mamba_conv_bias", nemotron_h_config,
-     nemotron_h},
-    {"falcon_h1", "FalconH1ForCausalLM", Coverage::parameters,
+     nemotron_h, nemotron_h_body},
+    {"falcon_h1", "FalconH1ForCausalLM", Coverage::played,
      "vocab_size=128000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=8 "
      "hidden_act=silu mamba_d_ssm=1024 mamba_n_heads=128 mamba_n_groups=1 mamba_d_state=256 mamba_d_conv=4 mamba_expand=2 "
-     "mamba_conv_bias=true",
-     "", falcon_h1_config, falcon_h1},
+     "mamba_conv_bias=true mamba_norm_before_gate=true mamba_chunk_size=256",
+     "", falcon_h1_config, falcon_h1, falcon_h1_body},
     {"zamba", "ZambaForCausalLM", Coverage::parameters,
      "vocab_size=32000 tie_word_embeddings=true hidden_size=3712 intermediate_size=14848 num_hidden_layers=76 num_attention_heads=16 "
      "num_key_value_heads=16 n_mamba_heads=2 hidden_act=gelu attn_layer_period=6 attn_layer_offset=4 mamba_d_state=16 mamba_d_conv=4 "

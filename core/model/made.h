@@ -67,9 +67,10 @@ class MadeModule {
     return {std::string(name), tensors_.norm(path(name), kind)};
   }
 
- private:
+  const ModelTensors& tensors() const { return tensors_; }
   std::string path(std::string_view name) const { return name_.empty() ? std::string(name) : name_ + "." + std::string(name); }
 
+ private:
   const ModelTensors& tensors_;
   std::string name_;
 };

@@ -1,6 +1,7 @@
 #include "model/mamba2.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "model/activation.h"
@@ -123,7 +124,8 @@ Tensor chunk_scan(const StateSpace& s, Tensor hidden_states, Tensor dt, Tensor A
 }
 
 // MambaRMSNormGated
-Tensor gated_norm(const Tensor& weight, std::int64_t groups, Tensor hidden_states, const Tensor& gate) {
+// `by_group`: the weight is applied before the groups are put together again (FalconH1RMSNormGated)
+Tensor gated_norm(const Tensor& weight, std::int64_t groups, Tensor hidden_states, const Tensor& gate, bool by_group) {
   const ModuleScope scope(gate.device(), "norm", Category::norms);
   const Dtype input_dtype = hidden_states.dtype();
   const Dims sizes = hidden_states.sizes();
@@ -143,30 +145,57 @@ Tensor gated_norm(const Tensor& weight, std::int64_t groups, Tensor hidden_state
     const auto scale = [&] { return rsqrt(add_scalar(variance)); };
     group = mul(group, scale());
   }
+  if (by_group) return view(mul(view(weight, {groups, sizes.back() / groups}), group), sizes);
   hidden_states = view(group, sizes);
   return mul(weight, to(hidden_states, input_dtype));
 }
 
-// causal_conv1d_fn without its package, with the activation
-Tensor activated_conv(const Mamba2Mixer& mixer, const Tensor& hidden_states) {
-  const auto whole = [&] {
-    const Tensor weight = unsqueeze(view(mixer.conv_weight, {mixer.conv_weight.size(0), mixer.conv_weight.size(2)}), 1);
-    const Tensor cast = to(hidden_states, weight.dtype());
-    return narrow(depthwise_conv1d(cast, weight, mixer.conv_bias), 2, 0, hidden_states.size(2));
+// FalconH1RMSNormGated with norm_before_gate
+Tensor norm_then_gate(const Tensor& weight, std::int64_t groups, Tensor hidden_states, const Tensor& gate) {
+  const ModuleScope scope(gate.device(), "norm", Category::norms);
+  const Dims sizes = hidden_states.sizes();
+  const std::int64_t size = sizes.back() / groups;
+  hidden_states = view(hidden_states, {sizes[0], sizes[1], groups, size});
+  const auto mean_square = [&] { return mean_last(square(hidden_states)); };
+  const Tensor variance = mean_square();
+  const auto scaled = [&] { return mul(hidden_states, rsqrt(add_scalar(variance))); };
+  hidden_states = scaled();
+  hidden_states = mul(view(weight, {groups, size}), hidden_states);
+  hidden_states = view(hidden_states, sizes);
+  const auto opened = [&] {
+    const auto open = [&] { return silu(to(gate, Dtype::float32)); };
+    return mul(hidden_states, open());
   };
-  Tensor out = whole();
-  out = activate(mixer.architecture->activation, out);
-  return to(out, hidden_states.dtype());
+  hidden_states = opened();
+  return hidden_states;
 }
 
 }  // namespace
+
+Tensor activated_causal_conv(const Tensor& hidden_states, const Tensor& whole_weight, const Tensor& bias, Activation activation) {
+  const auto whole = [&] {
+    const Tensor weight = unsqueeze(view(whole_weight, {whole_weight.size(0), whole_weight.size(2)}), 1);
+    const Tensor cast = to(hidden_states, weight.dtype());
+    return narrow(depthwise_conv1d(cast, weight, bias), 2, 0, hidden_states.size(2));
+  };
+  Tensor out = whole();
+  out = activate(activation, out);
+  return to(out, hidden_states.dtype());
+}
 
 Tensor Mamba2Mixer::forward(const Tensor& input) const {
   const StateSpace& s = architecture->state_space;
   const ModuleScope scope(input.device(), name, Category::mlp);
   const std::int64_t rows = input.size(0), sequence = input.size(1), states_of_all = s.groups * s.states;
   const Dtype dtype = input.dtype();
-  const Tensor projected_states = in_proj(input);
+  Tensor projected_states;
+  if (mup_vector) {  // FalconH1Mixer
+    const Tensor scaled = mul_scalar(input);
+    projected_states = in_proj(scaled);
+    projected_states = mul(projected_states, mup_vector);
+  } else {
+    projected_states = in_proj(input);
+  }
   const auto negative = [&] {
     const auto exponential = [&] { return exp_of(to(A_log, Dtype::float32)); };
     return neg(exponential());
@@ -174,14 +203,19 @@ Tensor Mamba2Mixer::forward(const Tensor& input) const {
   const Tensor A = negative();
   const Tensors parts = split_last(projected_states, {s.inner(), s.channels(), s.heads});
   Tensor mixed = transpose(parts[1], 1, 2);
-  mixed = activated_conv(*this, mixed);
+  mixed = activated_causal_conv(mixed, conv_weight, conv_bias, activation);
   mixed = transpose(mixed, 1, 2);
   const Tensors xbc = split_last(mixed, {s.inner(), states_of_all, states_of_all});
   const auto by_group = [&](const Tensor& each) { return view(each, {rows, sequence, s.groups, s.states}); };
   Tensor scan_output =
       chunk_scan(s, view(xbc[0], {rows, sequence, s.heads, s.head_dim}), parts[2], A, by_group(xbc[1]), by_group(xbc[2]), D, dt_bias);
   scan_output = reshape(scan_output, {rows, sequence, s.inner()});
-  scan_output = gated_norm(norm, s.groups, scan_output, parts[0]);
+  const auto gated = [&] {
+    if (mup_vector && norm && s.norm_first) return norm_then_gate(norm, s.groups, scan_output, parts[0]);
+    if (norm) return gated_norm(norm, s.groups, scan_output, parts[0], static_cast<bool>(mup_vector));
+    return mul(scan_output, silu(parts[0]));
+  };
+  scan_output = gated();
   return out_proj(to(scan_output, dtype));
 }
 
@@ -195,7 +229,37 @@ Mamba2Mixer made_mamba2_mixer(const Architecture& a, const MadeModule& module, s
           module.tensor("dt_bias"),
           module.tensor("A_log"),
           module.tensor("D"),
-          module.tensor("norm.weight")};
+          module.tensor("norm.weight"),
+          module.tensor("mup_vector"),
+          a.activation};
+}
+
+// validate_architecture: the widened hidden states are those of all heads together, and heads are shared out among groups
+void check_heads_of_state_space(ConfigReader& c, const Architecture& a, std::string_view heads, std::string_view hidden,
+                                std::int64_t inner) {
+  const StateSpace& s = a.state_space;
+  if (inner != s.inner())
+    c.file().problem(c.in_file(hidden), "conflict",
+                     "widened it has " + std::to_string(inner) + " channels, and the state space's heads have " + std::to_string(s.heads) +
+                         " * " + std::to_string(s.head_dim));
+  else if (s.heads % s.groups != 0 || s.inner() % s.groups != 0)
+    c.file().problem(c.in_file(heads), "conflict",
+                     std::to_string(s.heads) + " heads cannot be shared out among " + std::to_string(s.groups) + " groups");
+}
+
+// mamba_* fields, as granitemoehybrid, bamba and falcon_h1 call them
+void read_mamba_fields(ConfigReader& c, Architecture& a, std::int64_t inner) {
+  StateSpace& s = a.state_space;
+  s.heads = c.count("mamba_n_heads", 128);
+  const nlohmann::json* head_dim = c.file().find("mamba_d_head");
+  s.head_dim = head_dim && head_dim->is_number_integer() ? c.count("mamba_d_head", 1) : inner / s.heads;  // "auto"
+  s.groups = c.count("mamba_n_groups", 1);
+  s.states = c.count("mamba_d_state", 256);
+  s.kernel = c.count("mamba_d_conv", 4);
+  s.chunk = c.count("mamba_chunk_size", 256);
+  s.conv_bias = c.flag("mamba_conv_bias");
+  s.bias = s.out_bias = c.flag("mamba_proj_bias");
+  check_heads_of_state_space(c, a, "mamba_n_heads", "hidden_size", inner);
 }
 
 void declare_mamba2_mixer(const StateSpace& s, const Module& mixer, std::int64_t hidden_size, bool normed) {
@@ -204,7 +268,7 @@ void declare_mamba2_mixer(const StateSpace& s, const Module& mixer, std::int64_t
   if (s.conv_bias) mixer.child("conv1d").parameter("bias", {s.channels()});
   mixer.linear("in_proj", hidden_size, s.inner() + s.channels() + s.heads, s.bias);
   if (normed) mixer.norm("norm", s.inner());
-  mixer.linear("out_proj", s.inner(), hidden_size, s.bias);
+  mixer.linear("out_proj", s.inner(), hidden_size, s.out_bias);
 }
 
 namespace {

@@ -44,6 +44,17 @@ Chosen choose_of_qwen(const Tensor& hidden, const Tensor& weight, std::int64_t k
   return chosen;
 }
 
+// JambaTopKRouter
+Chosen choose_of_jamba(const Tensor& rows, const Tensor& weight, std::int64_t k) {
+  Chosen chosen;
+  chosen.logits = linear(rows, weight, {});
+  const Tensor probabilities = softmax_float(chosen.logits);
+  const TopK top = topk(probabilities, k);
+  chosen.weights = to(top.values, rows.dtype());
+  chosen.indices = top.indices;
+  return chosen;
+}
+
 // GraniteMoeTopKRouter
 Chosen choose_of_granite(const Tensor& rows, const Tensor& weight, std::int64_t k) {
   Chosen chosen;
@@ -208,6 +219,7 @@ Chosen choose_of_ernie(const Tensor& rows, const Tensor& weight, const Tensor& c
 
 // _default_apply_gate, and GptOssExperts' own
 Tensor gated(const Architecture& a, const Tensor& projected) {
+  if (!a.experts.gated) return activate(a.activation, projected);
   if (!a.experts.biased) {
     const auto [gate, up] = halves_of(projected);
     const Tensor activated = activate(a.activation, gate);
@@ -284,6 +296,7 @@ Chosen Mixture::choose(const Tensor& rows, const Tensor& weight) const {
   switch (e.router) {
     case RouterKind::mixtral: return choose_of_mixtral(rows, weight, e.per_token);
     case RouterKind::qwen: return choose_of_qwen(rows, weight, e.per_token, e.normed);
+    case RouterKind::jamba: return choose_of_jamba(rows, weight, e.per_token);
     case RouterKind::granite: return choose_of_granite(rows, weight, e.per_token);
     case RouterKind::hunyuan: return choose_of_hunyuan(rows, router_linear, e.per_token);
     case RouterKind::gpt_oss: return choose_of_gpt_oss(rows, weight, router_bias, e.per_token);
@@ -367,8 +380,14 @@ Tensor Mixture::forward(const Tensor& input) const {
   const bool has_shared = shared.down.weight || shared.gate_up.weight;
   if (a.experts.shared_last) {  // Glm4MoeMoE, DeepseekV3MoE: the shared experts are run once the others are done
     const Chosen chosen = choose(view(input, {batch * sequence, hidden}), adapted_router());
-    const Tensor rows = view(input, {batch * sequence, hidden});
-    const Tensor routed = view(run_experts(rows, chosen.weights, chosen.indices), input.sizes());
+    const auto run = [&] {
+      Tensor rows = view(input, {batch * sequence, hidden});
+      if (into_latent.weight) rows = into_latent.forward(rows);
+      rows = run_experts(rows, chosen.weights, chosen.indices);
+      if (out_of_latent.weight) rows = out_of_latent.forward(rows);
+      return view(rows, input.sizes());
+    };
+    const Tensor routed = run();
     return has_shared ? add(routed, shared.forward(input)) : routed;
   }
   const Tensor rows = view(input, {batch * sequence, hidden});

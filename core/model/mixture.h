@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "model/mlp.h"
 
@@ -27,6 +28,7 @@ struct Mixture {
   Tensor gate_up, gate_up_bias, down, down_bias;  // [E, …]
   Mlp shared;
   Linear shared_gate;
+  Linear into_latent, out_of_latent;                                              // nemotron_h: around the experts
   std::shared_ptr<ExpertAdapters> adapters = std::make_shared<ExpertAdapters>();  // copies share them
 
   bool present() const { return static_cast<bool>(gate_up); }
@@ -40,6 +42,12 @@ struct Mixture {
   Chosen choose(const Tensor& rows, const Tensor& weight) const;
   Tensor adapted_router() const;
   Tensor run_experts(const Tensor& rows, const Tensor& weights, const Tensor& indices) const;
+};
+
+// By the name of its module.
+struct NamedMixture {
+  std::string name;
+  const Mixture* mixture = nullptr;
 };
 
 }  // namespace llmem

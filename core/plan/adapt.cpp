@@ -281,7 +281,7 @@ namespace {
 std::int64_t count_on_experts(const Architecture& a, const Parameter& each, std::int64_t rank) {
   const std::vector<std::int64_t>& shape = each.shape;
   if (shape.size() == 2 && ends_in(module_of(each.name), name_of(a.names.mixture, 'R'))) return rank * (shape[0] + shape[1]);
-  if (shape.size() != 3) return 0;
+  if (shape.size() != 3 || !ends_in(module_of(each.name), name_of(a.names.mixture, 'E'))) return 0;
   const bool fused = ends_in(each.name, "gate_up_proj");
   return rank * shape[0] * (fused ? 2 : 1) * (shape[1] + shape[2]);
 }

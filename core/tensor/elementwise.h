@@ -10,5 +10,8 @@ namespace llmem {
 Tensor elementwise(const Tensor& a, const Tensor& b);
 // torch.empty_like
 Tensor empty_like(const Tensor& self, Dtype dtype);
+// Whether Tensor.suggest_memory_format() is channels_last; the strides of a fresh tensor of that format.
+bool is_channels_last(const Layout& layout);
+Dims channels_last_strides(const Dims& sizes);
 
 }  // namespace llmem

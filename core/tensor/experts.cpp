@@ -89,13 +89,13 @@ namespace {
 Tensors gradients_of_division(const Saved& self, const Saved& other, const Tensor& gradient) {
   const Tensor saved_other = other.unpack();
   const Tensor saved_self = self ? self.unpack() : Tensor();
-  const auto like = [&] { return gradient.device().empty(gradient.sizes(), gradient.dtype()); };
   Tensors out(2);
   if (saved_self) {
-    const Tensor negated = like(), quotient = like(), again = like();
-    out[1] = like();
+    const Tensor quotient = elementwise(saved_self, saved_other), again = elementwise(quotient, saved_other);
+    const Tensor negated = empty_like(gradient, gradient.dtype());
+    out[1] = elementwise(negated, again);
   }
-  out[0] = like();
+  out[0] = elementwise(gradient, saved_other);
   return out;
 }
 
@@ -136,7 +136,9 @@ Tensor sum_dim(const Tensor& self, int d, bool keep) {
     sizes[d] = 1;
   else
     sizes.erase(d);
-  const Tensor result = self.device().empty(sizes, self.dtype());
+  // Autocast has it summed up in fp32.
+  const bool widened = self.device().autocast && (self.dtype() == Dtype::bfloat16 || self.dtype() == Dtype::float16);
+  const Tensor result = self.device().empty(sizes, widened ? Dtype::float32 : self.dtype());
   grad.attach(result);
   grad.backward([whole = self.sizes(), d, keep](Tensors& gradients) {
     const Tensor one = keep ? gradients[0] : unsqueeze(gradients[0], d);

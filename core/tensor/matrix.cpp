@@ -120,10 +120,16 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   const Tensor cast_input = autocast(input);
   const Dims sizes = with_last(input.sizes(), weight.size(0));
   if (bias) {
+    if (input.dim() == 2) return addmm(cast_bias, cast_input, t(cast_weight));
+    if (!cast_input.contiguous()) {  // matmul, and the bias added in place
+      const Tensor transposed = t(cast_weight);
+      return add_in_place(unsafe_view(mm(reshape(cast_input, matrix_of(cast_input)), transposed), sizes), cast_bias);
+    }
     const Tensor rows = reshape(cast_input, matrix_of(cast_input));
     return view(addmm(cast_bias, rows, t(cast_weight)), sizes);
   }
   const Tensor transposed = t(cast_weight);
+  if (input.dim() == 2) return mm(cast_input, transposed);
   return unsafe_view(mm(reshape(cast_input, matrix_of(cast_input)), transposed), sizes);
 }
 

@@ -23,6 +23,27 @@ Tensor elementwise(const Tensor& a, const Tensor& b) {
   return a.device().empty_strided({sizes, strides}, promoted(a.dtype(), b.dtype()));
 }
 
+// c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4
+bool is_channels_last(const Layout& layout) {
+  if (layout.sizes.size() != 4 || layout.strides[1] == 0) return false;
+  std::int64_t least = 0;
+  for (const int d : {1, 3, 2, 0}) {
+    if (layout.sizes[d] == 0 || layout.strides[d] < least || (d == 0 && least == layout.strides[1])) return false;
+    least = layout.sizes[d] > 1 ? layout.strides[d] * layout.sizes[d] : layout.strides[d];
+  }
+  return true;
+}
+
+Dims channels_last_strides(const Dims& sizes) {
+  Dims strides(4, 1);
+  std::int64_t stride = 1;
+  for (const int d : {1, 3, 2, 0}) {
+    strides[d] = stride;
+    stride *= sizes[d];
+  }
+  return strides;
+}
+
 Tensor empty_like(const Tensor& self, Dtype dtype) {
   return self.device().empty_strided({self.sizes(), strides_like(self.layout())}, dtype);
 }
@@ -98,7 +119,8 @@ Tensor neg(const Tensor& self) {
 }
 
 // torch/csrc/autograd/FunctionsManual.cpp, pow_backward: grad * (2 * self.pow(1))
-Tensor square(const Tensor& self) {
+Tensor square(const Tensor& input) {
+  const Tensor self = autocast_float(input);
   Recorder grad("pow", {&self});
   Saved self_ = grad.save_if(grad.recording(), self);
   const Tensor result = like(self);

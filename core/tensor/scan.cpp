@@ -131,31 +131,6 @@ Tensor repeat_interleave(const Tensor& self, int d, std::int64_t times) {
   return view(copied(), flat);
 }
 
-namespace {
-
-// c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4
-bool is_channels_last(const Layout& layout) {
-  if (layout.sizes.size() != 4 || layout.strides[1] == 0) return false;
-  std::int64_t least = 0;
-  for (const int d : {1, 3, 2, 0}) {
-    if (layout.sizes[d] == 0 || layout.strides[d] < least || (d == 0 && least == layout.strides[1])) return false;
-    least = layout.sizes[d] > 1 ? layout.strides[d] * layout.sizes[d] : layout.strides[d];
-  }
-  return true;
-}
-
-Dims channels_last_strides(const Dims& sizes) {
-  Dims strides(4, 1);
-  std::int64_t stride = 1;
-  for (const int d : {1, 3, 2, 0}) {
-    strides[d] = stride;
-    stride *= sizes[d];
-  }
-  return strides;
-}
-
-}  // namespace
-
 // aten/src/ATen/native/PadNd.cpp, constant_pad_nd: without anything to add a clone. Backward: the same with as much less: a clone of a part.
 Tensor pad_along(const Tensor& self, int d, std::int64_t count) {
   Recorder grad("pad", {&self});
@@ -195,13 +170,14 @@ Tensor aligned(const Tensor& operand, std::string_view own, std::string_view lab
 }  // namespace
 
 // aten/src/ATen/native/Linear.cpp, einsum and sumproduct_pair: both permuted, flattened to three dimensions (a copy where they do not lie so),
-// one bmm, and its result permuted back. Autocast casts what bmm gets.
+// one bmm, and its result permuted back. Autocast casts both first.
 Tensor einsum(std::string_view left_labels, const Tensor& left, std::string_view right_labels, const Tensor& right, std::string_view out) {
   std::string labels(out);
   for (char label = 'a'; label <= 'z'; ++label)
     if (left_labels.find(label) != std::string_view::npos && out.find(label) == std::string_view::npos) labels += label;
   const int kept = static_cast<int>(out.size()), all = static_cast<int>(labels.size());
-  const Tensor a = aligned(left, left_labels, labels), b = aligned(right, right_labels, labels);
+  const Tensor cast_left = autocast(left), cast_right = autocast(right);
+  const Tensor a = aligned(cast_left, left_labels, labels), b = aligned(cast_right, right_labels, labels);
   Dims both, first, second, summed;
   for (int d = 0; d < kept; ++d) {
     const bool in_a = a.size(d) != 1, in_b = b.size(d) != 1;
@@ -229,7 +205,10 @@ Tensor einsum(std::string_view left_labels, const Tensor& left, std::string_view
     return order;
   };
   // What the output has further out comes first.
-  const bool swapped = first.size() > 0 && second.size() > 0 && first[0] > second[0];
+  std::int64_t of_second = all;  // the outermost of more than one place
+  for (int i = second.size() - 1; i >= 0; --i)
+    if (b.size(static_cast<int>(second[i])) != 1) of_second = second[i];
+  const bool swapped = first.size() > 0 && first[0] > of_second;
   const std::int64_t batch = size_of_all(both, a), sum = size_of_all(summed, a);
   if (swapped) std::swap(first, second);
   const Tensor& of_rows = swapped ? b : a;
@@ -244,11 +223,7 @@ Tensor einsum(std::string_view left_labels, const Tensor& left, std::string_view
     made_sizes.push_back(d < kept ? whole[d] : 1);
     back[d] = i;
   }
-  const auto product = [&] {
-    const Tensor cast_columns = autocast(columns);
-    return bmm(autocast(rows), cast_columns);
-  };
-  return view(permute(view(product(), made_sizes), back), result_sizes);
+  return view(permute(view(bmm(rows, columns), made_sizes), back), result_sizes);
 }
 
 }  // namespace llmem

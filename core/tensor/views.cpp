@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "tensor/autograd.h"
+#include "tensor/elementwise.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -153,6 +154,10 @@ Tensors split_along(const Tensor& self, int d, const std::vector<std::int64_t>& 
       part[d] = lengths[i];
       zeros.push_back(any->device().empty(part, any->dtype()));
     }
+    // aten/src/ATen/native/cuda/Shape.cu, compute_output_memory_format
+    bool last = zeros.empty();
+    for (const Tensor& each : gradients) last = last && is_channels_last(each.layout());
+    if (last) return Tensors{any->device().empty_strided({sizes, channels_last_strides(sizes)}, any->dtype())};
     return Tensors{any->device().empty(sizes, any->dtype())};
   });
   return parts;
@@ -169,6 +174,7 @@ Tensor copy_into_slice(const Tensor& base, const Tensor& source) {
     Tensors out(2);
     const Tensor whole = device.empty_strided(gradients[0].layout(), gradients[0].dtype());
     out[1] = device.empty(sizes, gradients[0].dtype());
+    const Tensor zeros = for_base ? device.empty(sizes, gradients[0].dtype()) : Tensor();  // what goes in the slice's place
     if (for_base) out[0] = whole;
     return out;
   });

@@ -33,8 +33,9 @@ TEST(Arguments, OptionsOfExplain) {
 }
 
 TEST(Arguments, SaysWhatIsWrong) {
-  EXPECT_EQ(error({}), "a command is missing: estimate, explain, events, parameters, search, largest, advise or paper");
-  EXPECT_EQ(error({"guess"}), "\"guess\" is not a command: estimate, explain, events, parameters, search, largest, advise or paper");
+  EXPECT_EQ(error({}), "a command is missing: estimate, explain, events, parameters, families, search, largest, advise or paper");
+  EXPECT_EQ(error({"guess"}),
+            "\"guess\" is not a command: estimate, explain, events, parameters, families, search, largest, advise or paper");
   EXPECT_EQ(error({"explain", "--at"}), "--at wants a value");
   EXPECT_EQ(error({"explain", "--events", "-1"}), "--events wants a number of 0 or more, not \"-1\"");
   EXPECT_EQ(error({"explain", "--events", "9999999999999999999999"}),

@@ -63,6 +63,20 @@ TEST(Parameters, OfEveryPresetOfAKnownFamilyAreThoseOfTransformers) {
   }
 }
 
+TEST(Parameters, OfRandomConfigsOfEveryFamilyAreThoseOfTransformers) {
+  const std::vector<Json> expected = file_lines("tests/data/random_configs.jsonl");
+  EXPECT_GT(expected.size(), 120u);
+  for (const Json& row : expected) {
+    const auto reading = read_architecture(row["config"]);
+    ASSERT_TRUE(counted(reading)) << row["config"] << "\n" << shown(reading.problems);
+    std::map<std::pair<std::string, std::vector<std::int64_t>>, std::int64_t> groups, wanted;
+    for (const Parameter& each : parameters_of(reading.value)) ++groups[{grouped(each.name), each.shape}];
+    for (const Json& group : row["groups"])
+      wanted[{group[0].get<std::string>(), group[1].get<std::vector<std::int64_t>>()}] += group[2].get<std::int64_t>();
+    EXPECT_EQ(groups, wanted) << row["config"];
+  }
+}
+
 TEST(Parameters, OfMadeUpConfigsAreThoseOfTransformersInOrder) {
   const std::vector<Json> expected = file_lines("tests/data/configs.jsonl");
   EXPECT_EQ(expected.size(), 60u);
