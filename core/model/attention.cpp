@@ -69,7 +69,7 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
     weights = tanh_of(weights);
     weights = mul_scalar(weights);
   }
-  weights = add(weights, mask);
+  if (mask) weights = add(weights, mask);  // a pipeline's stages are called without one
   weights = to(softmax_float(weights), query.dtype());
   weights = dropout(weights, dropout_probability);
   Tensor output = matmul(weights, values);

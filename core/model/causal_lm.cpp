@@ -220,23 +220,45 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   return context;
 }
 
-Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const {
+namespace {
+
+// FSDP2's cast_forward_inputs: some families' angles stay in fp32.
+LayerContext cast_context(LayerContext context, Dtype dtype) {
+  for (RotaryEmbedding::Angles* angles : {&context.position_embeddings, &context.sliding_position_embeddings}) {
+    if (!angles->cos || angles->cos.dtype() == dtype) continue;
+    angles->cos = to(angles->cos, dtype);
+    angles->sin = to(angles->sin, dtype);
+  }
+  return context;
+}
+
+}  // namespace
+
+Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const ForwardOptions& options, const UnitHooks& hooks) const {
   Device& device = hidden.device();
   const ModuleScope layers(device, architecture_->names.layers);
+  static const UnitHooks none{};
+  const bool around = hooks.before && hooks.around_checkpoint;
+  const UnitHooks& inner = around ? none : hooks;
   Tensor kept;
   for (int i = 0; i < layer_count(); ++i) {
     Tensor next;
-    const auto run = [this, i, context, &hooks](const Tensor& input) { return run_layer(i, input, context, hooks, nullptr); };
-    const auto first_run = [this, i, context, &hooks, &next](const Tensor& input) {
+    if (around) hidden = hooks.before(i, hidden);
+    LayerContext context = hooks.cast ? cast_context(given, *hooks.cast) : given;
+    if (!architecture_->sliding.empty())  // a layer is given the mask of its kind
+      (architecture_->sliding[static_cast<std::size_t>(i)] ? context.attention_mask : context.sliding_attention_mask).reset();
+    const auto run = [this, i, context, &inner](const Tensor& input) { return run_layer(i, input, context, inner, nullptr); };
+    const auto first_run = [this, i, context, &inner, &next](const Tensor& input) {
       // Computed again, by autograd's thread, a layer hands on nothing but its hidden states.
       Tensor* out = input.device().thread == Thread::main ? &next : nullptr;
-      return run_layer(i, input, context, hooks, out);
+      return run_layer(i, input, context, inner, out);
     };
     switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
       case Checkpointing::none: hidden = first_run(hidden); break;
       case Checkpointing::full: hidden = checkpoint(device, [first_run, hidden] { return first_run(hidden); }); break;
       case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
     }
+    if (around) hidden = hooks.after(i, hidden);
     kept = std::move(next);
   }
   return hidden;
@@ -282,8 +304,12 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype(), architecture_->rotary);
   for (int i = stage.first_layer; i < stage.end_layer; ++i) {
     const ModuleScope layers(device, architecture_->names.layers);
-    const auto run = [this, i, hidden, context] { return run_layer(i, hidden, context, {}, nullptr); };
-    hidden = options.checkpointing != Checkpointing::none ? checkpoint(device, run) : run();
+    const auto run = [this, i, context](const Tensor& states) { return run_layer(i, states, context, {}, nullptr); };
+    switch (options.checkpointing) {
+      case Checkpointing::none: hidden = run(hidden); break;
+      case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
+      case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
+    }
   }
   if (!stage.heads) return hidden;
   const auto normed = [&] {
@@ -305,7 +331,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
                          Tensor* kept_logits) const {
   Device& device = ids.device();
   if (hooks.before) hooks.before(-1, ids);
-  const Tensor hidden = hidden_states(ids, options, hooks);
+  Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
   const auto project = [&] {
     const Tensor local = lm_head_.forward(head_input(hidden));
@@ -344,6 +370,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
     case Loss::chunked: loss = chunked_loss(hidden, lm_head_.weight, labels, options.loss_chunk); break;
     case Loss::trl_tiled: break;  // label_probabilities, and what the objective makes of them
   }
+  hidden.reset();  // a local of the forward, which hooks come after
   return hooks.after ? hooks.after(-1, loss) : loss;
 }
 

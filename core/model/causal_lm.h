@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,8 @@ std::string_view module_of(std::string_view tensor_name);
 
 // A parallel method's hooks around the forward of a unit: a decoder layer by its number, or the whole model (-1).
 struct UnitHooks {
+  bool around_checkpoint = true;   // else they are called again where a layer is computed again
+  std::optional<Dtype> cast = {};  // what a layer's floating arguments are brought to
   std::function<Tensor(int unit, const Tensor& input)> before;
   std::function<Tensor(int unit, Tensor output)> after;
 };

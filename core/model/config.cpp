@@ -247,7 +247,7 @@ bool is_llamas_layer(const Architecture& a) {
 }
 
 // What a tensor-parallel group has to divide.
-std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
+std::optional<Problem> check_split(std::int64_t ranks, DataKind data, const Architecture& a) {
   const auto does_not_divide = [&](const char* code, std::int64_t count, const char* what) {
     return Problem{"/parallel/tensor/degree", code,
                    std::to_string(ranks) + " ranks do not divide the model's " + std::to_string(count) + " " + what};
@@ -259,8 +259,9 @@ std::optional<Problem> check_split(std::int64_t ranks, const Architecture& a) {
     return does_not_divide("unsupported", a.intermediate_size, "features of the MLP, which is not supported yet");
   if (!is_llamas_layer(a))
     return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism is not supported yet for \"" + a.model_type + "\""};
-  if (a.tied_embeddings)
-    return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism over tied embeddings is not supported yet"};
+  if (a.tied_embeddings && data != DataKind::fsdp2)
+    return Problem{"/parallel/tensor/degree", "unsupported",
+                   "tensor parallelism over tied embeddings is supported with fsdp2 only (which unties them), not yet alone"};
   return std::nullopt;
 }
 
@@ -336,7 +337,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {
         {"/parallel/pipeline/degree", "conflict", std::to_string(a.layers) + " layers do not fill " + std::to_string(stages) + " stages"}};
-  if (std::optional<Problem> problem = check_split(spec.tensor.degree, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_split(spec.tensor.degree, spec.data.kind, a)) return {*std::move(problem)};
   if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
     return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};
   if (bytes < 0x1p60) return {};

@@ -288,6 +288,16 @@ std::int64_t count_on_experts(const Architecture& a, const Parameter& each, std:
 
 }  // namespace
 
+Architecture untied(Architecture architecture) {
+  if (!architecture.tied_embeddings) return architecture;
+  architecture.tied_embeddings = false;
+  Parameter head;
+  head.name = std::string(architecture.names.head) + ".weight";
+  head.shape = {architecture.vocab_size, architecture.hidden_size};
+  architecture.tensors.push_back(std::move(head));
+  return architecture;
+}
+
 std::int64_t trained_count(const Training& training, const Architecture& a) {
   const AdapterOptions& options = training.adapter;
   const bool on_experts = options.all_linear && peft_adapts_experts(a);

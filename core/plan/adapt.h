@@ -23,6 +23,9 @@ enum class Birth : std::uint8_t { on_cpu, on_gpu };
 std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights,
                                       Birth birth = Birth::on_cpu);
 
+// The model whose head is a parameter of its own, as where modules are given memory one by one from the meta device, or are cut one by one.
+Architecture untied(Architecture architecture);
+
 // How many parameters train.
 std::int64_t trained_count(const Training& training, const Architecture& architecture);
 

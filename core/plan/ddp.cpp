@@ -116,7 +116,8 @@ class Reducer {
     if (!synchronize_) return;
     device_.meter.wait(all_reduce_stream);
     for (const Place& place : places_)
-      if (!options_.gradient_as_bucket_view) device_.meter.moved(2 * place.parameter->storage->bytes.count);
+      if (!options_.gradient_as_bucket_view)
+        device_.meter.moved(2 * count_of(place.parameter->layout.sizes) * size_of(place.parameter->dtype).count);
   }
 
   // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
@@ -160,11 +161,12 @@ class Reducer {
   void fill_bucket(const TensorImpl& parameter) {
     const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.parameter == &parameter; });
     if (place == places_.end()) return;
-    device_.meter.moved(2 * parameter.storage->bytes.count);
+    const std::int64_t bytes = count_of(parameter.layout.sizes) * size_of(parameter.dtype).count;  // it may lie in a larger tensor
+    device_.meter.moved(2 * bytes);
     const Storage* bucket = place->bucket->storage.get();
     auto left = std::find_if(missing_.begin(), missing_.end(), [&](const Missing& m) { return m.bucket == bucket; });
     if (left == missing_.end()) left = missing_.insert(left, {bucket, bucket->bytes.count});
-    left->bytes -= parameter.storage->bytes.count;
+    left->bytes -= bytes;
     if (left->bytes > 0) return;
     device_.meter.communicate(Collective::all_reduce, Among::copies, 0, bucket->bytes.count, all_reduce_stream);
   }
@@ -261,24 +263,38 @@ std::function<void(bool last)> reduce_at_last_backward(Device& device, Rank& ran
 namespace {
 
 // zero_redundancy_optimizer.py, _partition_parameters: the largest parameters first, each to the rank that has least so far.
-std::vector<NamedTensor> partition(std::vector<NamedTensor> parameters, std::int64_t ranks, std::int64_t rank) {
+std::vector<std::vector<NamedTensor>> partition(std::vector<NamedTensor> parameters, std::int64_t ranks) {
   std::stable_sort(parameters.begin(), parameters.end(),
                    [](const NamedTensor& a, const NamedTensor& b) { return a.tensor.numel() > b.tensor.numel(); });
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks));
-  std::vector<NamedTensor> own;
+  std::vector<std::vector<NamedTensor>> parts(sizes.size());
   for (const NamedTensor& parameter : parameters) {
     const auto least = std::min_element(sizes.begin(), sizes.end());
     *least += parameter.tensor.numel();
-    if (least - sizes.begin() == rank) own.push_back(parameter);
+    parts[static_cast<std::size_t>(least - sizes.begin())].push_back(parameter);
   }
-  return own;
+  return parts;
+}
+
+// _build_param_buckets: the parameters of each rank move into a tensor.
+void make_buckets(Device& device, const std::vector<std::vector<NamedTensor>>& parts, std::vector<Tensor>& buckets) {
+  const OpScope op(device, "parameter");
+  for (const std::vector<NamedTensor>& part : parts) {
+    std::int64_t numel = 0;
+    for (const NamedTensor& p : part) numel += p.tensor.numel();
+    buckets.push_back(part.empty() ? device.empty({1}, Dtype::float32) : device.empty({numel}, part.back().tensor.dtype()));
+    device.set_category(buckets.back()->storage->allocation, Category::weights);
+    for (const NamedTensor& p : part) p.tensor->storage = buckets.back()->storage;
+  }
 }
 
 }  // namespace
 
 Rank zero_redundancy(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank = distributed_data_parallel(device, spec, architecture);
-  rank.updated = partition(rank.optimized, spec.data.degree, spec.rank);
+  const std::vector<std::vector<NamedTensor>> parts = partition(rank.optimized, spec.data.degree);
+  if (spec.data.parameters_as_bucket_view) make_buckets(device, parts, rank.buffers);
+  rank.updated = parts[static_cast<std::size_t>(spec.rank)];
   return rank;
 }
 

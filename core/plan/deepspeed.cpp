@@ -18,6 +18,16 @@ void cast_parameters(Device& device, const std::vector<NamedTensor>& parameters,
   }
 }
 
+std::vector<Tensor> states_of_first_adagrad(Device& device, const std::vector<NamedTensor>& parameters) {
+  const OpScope op(device, "sum");
+  std::vector<Tensor> states;
+  for (const NamedTensor& p : parameters) {
+    states.push_back(device.empty(p.tensor.sizes(), p.tensor.dtype()));
+    device.set_category(states.back()->storage->allocation, Category::optimizer_states);
+  }
+  return states;
+}
+
 // aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig, for all elements of one contiguous tensor: blocks of 512 threads, as many as
 // the GPU holds at once or as leave each thread 256 values, meet in global memory.
 void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t accumulated_size) {
@@ -78,7 +88,9 @@ Tensor norm_in_double(Device& device, std::int64_t numel) {
 Tensor group_norm(Device& device, const std::vector<Tensor>& norms) {
   const auto count = static_cast<std::int64_t>(norms.size());
   Tensor sum;
-  {
+  if (norms.empty()) {
+    sum = scalar(device, Dtype::float32);
+  } else {
     Tensor doubles;
     {
       Tensor squares;

@@ -12,6 +12,10 @@ namespace llmem {
 // runtime/engine.py, _cast_module_mixed_precision: every parameter that is held in another floating dtype, fp32 adapters among them.
 void cast_parameters(Device& device, const std::vector<NamedTensor>& parameters, Dtype dtype);
 
+// torch's Adagrad makes its states with itself. initialize_optimizer_states makes another over this rank's part; the engine keeps the first
+// (basic_optimizer).
+std::vector<Tensor> states_of_first_adagrad(Device& device, const std::vector<NamedTensor>& parameters);
+
 // Scratch of a reduction of `numel` contiguous elements to one, with partial results of so many bytes.
 void whole_reduction_scratch(Device& device, std::int64_t numel, std::int64_t accumulated_size);
 

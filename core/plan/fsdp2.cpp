@@ -67,6 +67,8 @@ struct Group {
 
 class FullyShardedModel {
  public:
+  static constexpr int root = -1;
+
   FullyShardedModel(Device& device, const Spec& spec, int layers)
       : device_(device),
         options_(spec.data),
@@ -75,6 +77,9 @@ class FullyShardedModel {
         ranks_(spec.data.shard_ranks() * spec.context.degree),
         rank_(spec.rank / spec.tensor.degree % ranks_),
         groups_(static_cast<std::size_t>(layers) + 1) {}
+
+  // Over a tensor-parallel mesh: a head that was given memory of its own, and was then tied again. The optimizer does not see it.
+  std::string tied_head;
 
   // What the model computes with. It gets its place, and this rank's shard of it memory, in place().
   Tensor request(const TensorRequest& request) {
@@ -97,20 +102,34 @@ class FullyShardedModel {
     p.padded_shard_numel = chunk * row;
     p.shard = {request.name, padded(local, request.dtype, p.padded_shard_numel), request.unit};
     if (!offloads_) {
-      p.shard.tensor->storage->allocate();
-      device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
+      const bool uneven = p.shard.tensor.numel() < p.padded_shard_numel;
+      if (uneven)
+        unpadded_.push_back(device_.empty(local, request.dtype));
+      else
+        allocate(p);
     }
     if (trains) require_split_grad(split_, request.name, p.unsharded, request.sizes);
-    if (trains && !offloads_) optimized_.push_back(p.shard);
+    if (trains && !offloads_ && request.name != tied_head) optimized_.push_back(p.shard);
     group(request.unit).parameters.push_back(std::move(p));
+  }
+
+  // _fully_shard.py, FSDPModule._apply: once all of a unit's tensors are there, those that are not whole are copied into padded ones.
+  void pad(int unit) {
+    if (offloads_) return;
+    for (ShardedParameter& p : group(unit).parameters)
+      if (!p.shard.tensor->storage->allocated()) allocate(p);
+    if (unit == root) unpadded_.clear();
   }
 
   const std::vector<NamedTensor>& optimized() const { return optimized_; }
 
-  Tensor before_forward(int unit, const Tensor& input) {
+  Tensor before_forward(int unit, const Tensor& given) {
     Group& g = group(unit);
-    if (g.state == State::pre_backward) return input;  // recomputation: backward has gathered already
+    const bool other = unit != root && options_.param_dtype && given.dtype() != *options_.param_dtype;
+    const Tensor input = other ? to(given, *options_.param_dtype) : given;  // cast_forward_inputs
+    if (g.state == State::pre_backward) return input;                       // recomputation: backward has gathered already
     g.state = State::forward;
+    if (unit == root && !tied_head.empty()) tie_head(g);
     unshard(g);
     wait_for_unshard(g);
     return run_after_backward(g, input);
@@ -119,11 +138,14 @@ class FullyShardedModel {
   Tensor after_forward(int unit, Tensor output) {
     Group& g = group(unit);
     if (g.state == State::pre_backward) return output;
-    if (options_.reshard_after_forward) reshard(g);
+    const bool in_backward = device_.thread == Thread::autograd;  // reentrant checkpointing: the layer stays gathered
+    if (!in_backward) {
+      if (options_.reshard_after_forward) reshard(g);
+      forward_order_.push_back(unit);
+    }
     g.state = State::idle;
-    forward_order_.push_back(unit);
-    output->grad_fn->pre_hook = [this, unit] { pre_backward(unit); };
-    if (unit == root) last_all_gather_output_.reset();
+    if (output->grad_fn) output->grad_fn->pre_hook = [this, unit] { pre_backward(unit); };
+    if (unit == root || in_backward) last_all_gather_output_.reset();
     return output;
   }
 
@@ -143,7 +165,6 @@ class FullyShardedModel {
   }
 
  private:
-  static constexpr int root = -1;
   Group& group(int unit) { return groups_[static_cast<std::size_t>(unit + 1)]; }
 
   // A tensor over memory for `numel` elements, of which it shows the first.
@@ -151,6 +172,14 @@ class FullyShardedModel {
     Tensor made = device_.unallocated(sizes, dtype);
     made->storage->bytes = size_of(dtype) * numel;
     return made;
+  }
+
+  // FSDPParam.reset_sharded_param, as the first forward begins: the head's shard is the embedding's from now on.
+  static void tie_head(Group& g) { g.parameters.back().shard.tensor = g.parameters.front().shard.tensor; }
+
+  void allocate(ShardedParameter& p) {
+    p.shard.tensor->storage->allocate();
+    device_.set_category(p.shard.tensor->storage->allocation, Category::weights);
   }
 
   Tensor communication_buffer(std::int64_t numel, Dtype dtype) {
@@ -254,7 +283,8 @@ class FullyShardedModel {
     for (ShardedParameter& p : g.parameters) {
       if (!p.accumulated_grad && !p.unsharded->grad) continue;
       reduced.push_back(&p);
-      gradients.push_back(p.accumulated_grad ? std::exchange(p.accumulated_grad, {}) : whole_gradient(p));
+      gradients.push_back(p.accumulated_grad ? redistributed(p.place, p.unsharded, std::exchange(p.accumulated_grad, {}))
+                                             : whole_gradient(p));
     }
     reshard(g);
     if (reduce_scatter_input_) device_.meter.wait(reduce_scatter_stream);
@@ -287,7 +317,7 @@ class FullyShardedModel {
     for (const ShardedParameter* p : parameters) shard_numel += p->padded_shard_numel;
     for (const Tensor& gradient : gradients) device_.meter.reads(gradient.bytes_read());
     reduce_scatter_input_ = communication_buffer(shard_numel * ranks_, reduced);
-    device_.scratch(chunk_cat_table(parameters, size_of(reduced)));
+    chunk_cat(parameters, reduced);
     const Tensor last = gradients.back();
     gradients.clear();
 
@@ -306,6 +336,17 @@ class FullyShardedModel {
       if (!p->shard.tensor->grad) p->shard.tensor->grad = detach(output).impl();
   }
 
+  // aten/src/ATen/native/cuda/TensorShape.cu, _chunk_cat_out_cuda: one kernel where the dtype stays, or goes from bf16 to fp32. Else
+  // (TensorShape.cpp, _pad_chunk) what the ranks do not divide is padded first.
+  void chunk_cat(const std::vector<ShardedParameter*>& parameters, Dtype reduced) {
+    const Dtype from = parameters.front()->compute();
+    if (from == reduced || (from == Dtype::bfloat16 && reduced == Dtype::float32))
+      return device_.scratch(chunk_cat_table(parameters, size_of(reduced)));
+    std::vector<Tensor> padded;
+    for (const ShardedParameter* p : parameters)
+      if (p->unsharded.size(0) % ranks_ != 0) padded.push_back(device_.empty({p->padded_shard_numel * ranks_}, from));
+  }
+
   Device& device_;
   DataParallel options_;
   CausalLm::Split split_;
@@ -314,6 +355,7 @@ class FullyShardedModel {
   std::vector<Group> groups_;                                      // the root's, then the layers'
   std::unordered_map<const TensorImpl*, TensorRequest> requests_;  // found by the tensor, never walked through
   std::vector<NamedTensor> optimized_;
+  std::vector<Tensor> unpadded_;  // while the model is given memory
   std::vector<int> forward_order_;
   Tensor last_all_gather_output_;  // of the forward before
   Tensor reduce_scatter_input_;    // of the reduction before
@@ -322,9 +364,12 @@ class FullyShardedModel {
 
 }  // namespace
 
-Rank fully_sharded(Device& device, const Spec& spec, const Architecture& architecture) {
+Rank fully_sharded(Device& device, const Spec& spec, const Architecture& tied_or_not) {
+  // parallelize_module makes a parameter of its own of each module's weight.
+  const Architecture architecture = spec.tensor.degree > 1 ? untied(tied_or_not) : tied_or_not;
   Rank rank;
   const auto sharded = std::make_shared<FullyShardedModel>(device, spec, static_cast<int>(architecture.layers));
+  if (spec.tensor.degree > 1 && tied_or_not.tied_embeddings) sharded->tied_head = std::string(architecture.names.head) + ".weight";
   const Training& training = spec.training;
   std::vector<NamedTensor> tensors;  // in the order in which modules are given memory
   const auto make = [&](const TensorRequest& request) {
@@ -344,7 +389,13 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& archite
   const auto is_adapter = [&](const NamedTensor& each) {
     return std::any_of(adapters.begin(), adapters.end(), [&](const NamedTensor& a) { return a.tensor.get() == each.tensor.get(); });
   };
+  int loading = FullyShardedModel::root;
+  const auto finish_layer = [&] {
+    if (loading >= 0) sharded->pad(loading);
+  };
   for (const NamedTensor& each : with_adapters(tensors, adapters)) {
+    if (each.unit != loading) finish_layer();
+    loading = each.unit;
     const ModuleScope scope(device, module_of(each.name));
     const OpScope op(device, "parameter");
     if (each.unit != buffers) {
@@ -354,6 +405,8 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& archite
     each.tensor->storage->allocate();
     device.set_category(each.tensor->storage->allocation, Category::weights);
   }
+  finish_layer();
+  sharded->pad(FullyShardedModel::root);
   rank.optimized = sharded->optimized();
   rank.gradients_are_sharded = true;
   if (spec.tensor.degree > 1) {
@@ -361,7 +414,9 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& archite
     rank.model->split(split);
     set_mesh_groups(rank, device, split, true);
   }
-  rank.hooks = {[sharded](int unit, const Tensor& input) { return sharded->before_forward(unit, input); },
+  // transformers/modeling_layers.py, GradientCheckpointingLayer: before version 5 the call was computed again, hooks and all.
+  rank.hooks = {spec.software.transformers == Transformers::v5, spec.data.param_dtype,
+                [sharded](int unit, const Tensor& input) { return sharded->before_forward(unit, input); },
                 [sharded](int unit, Tensor output) { return sharded->after_forward(unit, std::move(output)); }};
   rank.before_micro_batch = [sharded](bool synchronize) { sharded->synchronize_gradients(synchronize); };
   rank.after_backward.push_back([sharded] { sharded->backward_is_over(); });

@@ -27,6 +27,7 @@ struct Rank {
   std::optional<std::vector<NamedTensor>> updated;  // what this rank's optimizer updates, in its order; none: all of these
   std::vector<UpdateGroup> update_groups;           // none: one of all these
   std::function<void()> clip;                       // in place of clip_grad_norm_ over all these
+  std::function<void()> before_clip = [] {};        // … or before it
   bool clips = true;                                // as a step of its own, which DeepSpeed does not
   bool gradients_are_sharded = false;               // then the norm of all gradients takes an all-reduce
   UnitHooks hooks;

@@ -7,32 +7,40 @@
 #include "tensor/ops.h"
 
 // deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer: one flat tensor of all weights, of which each rank updates a part in
-// fp32. contiguous_gradients, reduce_scatter and use_multi_rank_bucket_allreduce at their defaults (on), overlap_comm off.
+// fp32. use_multi_rank_bucket_allreduce at its default (on), gradients accumulated in the dtype of the weights.
 namespace llmem {
 
 namespace {
 
+constexpr std::uint8_t reduction_stream = 1;
 constexpr std::int64_t default_bucket = 500'000'000;  // runtime/zero/config.py, reduce_bucket_size; elements
 
 class PartitionedOptimizer {
  public:
   PartitionedOptimizer(Device& device, const Spec& spec, const Architecture& architecture, const std::vector<NamedTensor>& parameters)
       : device_(device),
+        options_(spec.data.zero),
         partitions_gradients_(spec.data.kind == DataKind::zero2),
         offloads_(spec.offload.optimizer),
+        contiguous_(spec.data.zero.contiguous_gradients || spec.offload.optimizer),
         clips_(spec.training.max_grad_norm.has_value()),
         ranks_(spec.data.degree),
         rank_(spec.rank) {
     bucket_size_ = spec.data.zero.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
                                                                                      : default_bucket);
-    for (const NamedTensor& p : parameters) {
-      places_.push_back({p.tensor, total_});
-      total_ += p.tensor.numel();
+    for (const NamedTensor& p : parameters) places_.push_back({p.tensor, 0});
+    for (const std::size_t i : flat_order()) {
+      places_[i].start = total_;
+      total_ += places_[i].parameter.numel();
     }
     flatten_weights();
     make_master_weights();
+    if (!contiguous_ && !partitions_gradients_ && !options_.overlap_comm) return;  // create_gradient_handling_hooks
     for (std::size_t i = 0; i < places_.size(); ++i) places_[i].parameter->accumulator->post_hook = [this, i] { gradient_ready(i); };
   }
+
+  // Whether the next backward is followed by a step.
+  void begin_micro_batch(bool boundary) { boundary_ = boundary; }
 
   // What torch's optimizer is given: this rank's fp32 part.
   std::vector<NamedTensor> master() const {
@@ -51,7 +59,7 @@ class PartitionedOptimizer {
   void step(const std::function<void()>& update) {
     if (offloads_) return offloaded_step(update);
     const OpScope op(device_, "zero_step");
-    check_overflow();
+    if (flat_.dtype() == Dtype::bfloat16) check_overflow();  // BF16Config.check_grad_overflow
     Tensor norm;
     {
       Tensor group;
@@ -84,13 +92,25 @@ class PartitionedOptimizer {
     std::int64_t count;  // elements of it that are this rank's
   };
 
+  // Where a parameter lies in the flat weights: as the model has them, or dealt out to the ranks in turn (_round_robin_reorder).
+  std::vector<std::size_t> flat_order() const {
+    std::vector<std::size_t> order;
+    const auto step = options_.round_robin_gradients ? static_cast<std::size_t>(ranks_) : 1;
+    for (std::size_t first = 0; first < step; ++first)
+      for (std::size_t i = first; i < places_.size(); i += step) order.push_back(i);
+    return order;
+  }
+
   // flatten_dense_tensors_aligned with nccl_start_alignment_factor 2; then the parameters are views of the flat tensor.
   void flatten_weights() {
     const OpScope op(device_, "parameter");
     const std::int64_t alignment = 2 * ranks_;
     device_.empty_cache();
     device_.begin_step();  // its empty_cache() resets PyTorch's peak statistics, too
-    flat_ = device_.empty({divide_up(total_, alignment) * alignment}, places_.front().parameter.dtype());
+    const std::int64_t aligned = divide_up(total_, alignment) * alignment;
+    const Tensor padding =
+        aligned > total_ ? device_.empty({aligned - total_}, places_.front().parameter.dtype()) : Tensor();  // align_dense_tensors
+    flat_ = device_.empty({aligned}, places_.front().parameter.dtype());
     device_.set_category(flat_->storage->allocation, Category::weights);
     for (const Place& place : places_) place.parameter->storage = flat_->storage;
     partition_ = flat_.numel() / ranks_;
@@ -98,14 +118,14 @@ class PartitionedOptimizer {
 
   void make_master_weights() {
     const OpScope op(device_, "master_weights");
-    for (std::size_t i = 0; i < places_.size(); ++i) {
+    for (const std::size_t i : flat_order()) {
       const std::int64_t count = std::min(places_[i].end(), end_of(rank_)) - std::max(places_[i].start, start_of(rank_));
       if (count > 0) own_slices_.push_back({i, count});
     }
     {
       const Tensor copy = device_.empty({partition_}, flat_.dtype());
       if (!offloads_) {
-        master_ = device_.empty({partition_}, Dtype::float32);
+        master_ = copy.dtype() == Dtype::float32 ? copy : device_.empty({partition_}, Dtype::float32);
         device_.set_category(master_->storage->allocation, Category::weights);
       }
     }
@@ -123,23 +143,32 @@ class PartitionedOptimizer {
   std::int64_t end_of(std::int64_t rank) const { return (rank + 1) * partition_; }
   bool owned(std::size_t place) const { return places_[place].start < end_of(rank_) && places_[place].end() > start_of(rank_); }
 
-  // process_gradients: stage 1 reduces when the backward is over (reduce_gradients).
+  // process_gradients: stage 1 reduces when the last backward before a step is over (reduce_gradients), or with overlap_comm in it.
   void gradient_ready(std::size_t index) {
-    if (!bucket_) {
-      const OpScope op(device_, "reduce_bucket");
-      bucket_ = device_.empty({bucket_size_}, flat_.dtype());
-      device_.set_category(bucket_->storage->allocation, Category::communication);
+    setup_buckets();
+    if (partitions_gradients_ || (options_.overlap_comm && boundary_)) put_in_bucket(index);
+  }
+
+  void setup_buckets() {
+    if (!contiguous_ || buckets_[0]) return;
+    const OpScope op(device_, "reduce_bucket");
+    for (int i = 0; i < (options_.overlap_comm ? 2 : 1); ++i) {
+      buckets_[i] = device_.empty({bucket_size_}, flat_.dtype());
+      device_.set_category(buckets_[i]->storage->allocation, Category::communication);
     }
-    if (partitions_gradients_) put_in_bucket(index);
+    filling_ = 0;
   }
 
   // reduce_independent_p_g_buckets_and_remove_grads
   void put_in_bucket(std::size_t index) {
     const Tensor& parameter = places_[index].parameter;
     const std::int64_t numel = parameter.numel();
-    if (in_bucket_elements_ + numel > bucket_size_) reduce();
-    if (numel <= bucket_size_) {
-      parameter->grad->storage = bucket_->storage;
+    if (in_bucket_elements_ + numel > bucket_size_) {
+      reduce();
+      if (contiguous_ && options_.overlap_comm) filling_ = 1 - filling_;
+    }
+    if (contiguous_ && numel <= bucket_size_) {
+      parameter->grad->storage = buckets_[filling_]->storage;
     } else if (offloads_) {
       const Tensor copy = unary_no_grad(Tensor(parameter->grad), "clone", flat_.dtype());
       device_.set_category(copy->storage->allocation, Category::gradients);
@@ -151,20 +180,49 @@ class PartitionedOptimizer {
 
   // reduce_ipg_grads
   void reduce() {
-    average();
+    if (contiguous_)
+      average();
+    else
+      all_reduce_one_by_one();
+    const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
     for (const std::size_t index : in_bucket_) {
-      if (owned(index))
-        keep_gradient(index);
-      else if (partitions_gradients_)
-        places_[index].parameter->grad.reset();
+      if (owned(index)) {
+        if (contiguous_) keep_gradient(index);
+      } else if (partitions_gradients_) {
+        if (options_.overlap_comm && !contiguous_)
+          reduced_before_.push_back(index);
+        else
+          places_[index].parameter->grad.reset();
+      }
     }
     in_bucket_.clear();
     in_bucket_elements_ = 0;
   }
 
+  // _clear_previous_reduced_grads
+  void clear_reduced_before() {
+    for (const std::size_t index : reduced_before_) places_[index].parameter->grad.reset();
+    reduced_before_.clear();
+  }
+
+  // buffered_reduce_fallback: without contiguous gradients, all that waits is flattened and copied back.
+  void all_reduce_one_by_one() {
+    if (in_bucket_.empty()) return;
+    clear_reduced_before();
+    const OpScope op(device_, "all_reduce");
+    const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
+    device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * in_bucket_elements_);
+    if (in_bucket_.size() > 1) device_.scratch(size_of(flat_.dtype()) * in_bucket_elements_);
+  }
+
   // average_tensor: what lies next to each other in the bucket and goes to the same rank is one slice.
   void average() {
     const OpScope op(device_, "all_reduce");
+    const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
+    if (!options_.reduce_scatter) {  // gradient_reduction_w_predivide: where it is
+      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * in_bucket_elements_);
+      return;
+    }
     std::vector<std::int64_t> slices;
     std::int64_t last_owner = -1;
     for (const std::size_t index : in_bucket_) {
@@ -201,7 +259,10 @@ class PartitionedOptimizer {
 
   // copy_grads_in_partition
   void keep_gradient(std::size_t index) {
-    if (offloads_) return offload_gradient(index);
+    if (offloads_) {
+      if (boundary_) offload_gradient(index);  // before, it is added to the host's by way of offload_buffer_
+      return;
+    }
     const OpScope op(device_, "gradient_partition");
     if (!kept_gradients_) {
       std::int64_t numel = 0;
@@ -223,21 +284,28 @@ class PartitionedOptimizer {
     parameter->grad.reset();
   }
 
-  // independent_gradient_partition_epilogue
+  // engine.py, allreduce_gradients; independent_gradient_partition_epilogue
   void epilogue() {
     const OpScope op(device_, "zero_epilogue");
-    for (std::size_t i = 0; i < places_.size() && !partitions_gradients_; ++i) put_in_bucket(i);
+    if (!partitions_gradients_ && !boundary_) return;
+    for (std::size_t i = 0; i < places_.size() && !partitions_gradients_ && !options_.overlap_comm; ++i) put_in_bucket(i);
     reduce();
-    std::int64_t held = 0;
-    for (const Slice& slice : own_slices_) held += slice.count;
-    if (!offloads_ && held < partition_) padding_ = device_.empty({partition_ - held}, flat_.dtype());
-    bucket_.reset();
-    averaged_ = std::exchange(kept_gradients_, {});
+    if (options_.overlap_comm) clear_reduced_before();
+    std::vector<Tensor> added;
+    if (!offloads_) {
+      for (const Slice& slice : own_slices_) added.emplace_back(places_[slice.place].parameter->grad);
+      if (averaged_.empty()) averaged_.swap(added);
+      std::int64_t held = 0;
+      for (const Slice& slice : own_slices_) held += slice.count;
+      if (boundary_ && held < partition_) padding_ = device_.empty({partition_ - held}, flat_.dtype());
+    }
+    for (Tensor& bucket : buckets_) bucket.reset();
+    kept_gradients_.reset();
     for (const Place& place : places_) place.parameter->grad.reset();
   }
 
   Tensor view_of(std::int64_t count) const {
-    Tensor view = detach(averaged_);
+    Tensor view = detach(averaged_.front());
     view->layout = {{count}, {1}};
     return view;
   }
@@ -257,12 +325,12 @@ class PartitionedOptimizer {
 
   // One gradient that fills the partition needs no flattening.
   void make_flat_gradient() {
-    const bool whole = own_slices_.size() == 1 && !padding_;
-    const Tensor flat = whole ? averaged_ : device_.empty({partition_}, flat_.dtype());
-    const Tensor gradient = device_.empty({partition_}, Dtype::float32);
+    const bool whole = own_slices_.size() + (padding_ ? 1 : 0) == 1;
+    const Tensor flat = !whole ? device_.empty({partition_}, flat_.dtype()) : padding_ ? padding_ : averaged_.front();
+    const Tensor gradient = flat.dtype() == Dtype::float32 ? flat : device_.empty({partition_}, Dtype::float32);
     device_.set_category(gradient->storage->allocation, Category::gradients);
     master_->grad = gradient.impl();
-    averaged_.reset();
+    averaged_.clear();
     padding_.reset();
   }
 
@@ -281,15 +349,19 @@ class PartitionedOptimizer {
   }
 
   Device& device_;
-  bool partitions_gradients_, offloads_, clips_;
+  ZeroOptimization options_;
+  bool partitions_gradients_, offloads_, contiguous_, clips_;
+  bool boundary_ = true;  // whether a step follows this micro-batch
   std::int64_t ranks_, rank_, bucket_size_ = 0, total_ = 0, partition_ = 0;
   std::vector<Place> places_;
   std::vector<Slice> own_slices_;
   Tensor flat_, master_, offload_buffer_;
-  Tensor bucket_;
-  std::vector<std::size_t> in_bucket_;
+  Tensor buckets_[2];  // with overlap_comm one is filled while the other is reduced
+  int filling_ = 0;
+  std::vector<std::size_t> in_bucket_, reduced_before_;
   std::int64_t in_bucket_elements_ = 0;
-  Tensor kept_gradients_, averaged_, padding_, global_norm_;
+  Tensor kept_gradients_, padding_, global_norm_;
+  std::vector<Tensor> averaged_;  // this rank's, added up over the micro-batches
   std::vector<Tensor> offloaded_norms_;
 };
 
@@ -297,11 +369,14 @@ class PartitionedOptimizer {
 
 Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank = whole_model(device, spec, architecture);
-  if (rank.has_adapters) cast_parameters(device, with_adapters(rank.model->parameters(), rank.optimized), spec.training.weights);
+  if (spec.training.optimizer.name == OptimizerName::adagrad) rank.buffers = states_of_first_adagrad(device, rank.optimized);
+  cast_parameters(device, rank.has_adapters ? with_adapters(rank.model->parameters(), rank.optimized) : rank.model->parameters(),
+                  spec.training.weights);
   const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, rank.optimized);
   rank.optimized.clear();
   rank.updated = optimizer->master();
   rank.clips = false;
+  rank.before_micro_batch = [optimizer](bool boundary) { optimizer->begin_micro_batch(boundary); };
   rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
   rank.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
   return rank;

@@ -15,8 +15,6 @@ namespace llmem {
 
 namespace {
 
-constexpr std::uint8_t reduce_stream = 2;
-
 // runtime/zero/config.py
 constexpr std::int64_t default_reduce_bucket = 500'000'000, default_prefetch_bucket = 50'000'000, default_persistence = 100'000;
 
@@ -48,7 +46,9 @@ class ShardedOptimizer {
         clips_(spec.training.max_grad_norm.has_value()),
         communicated_(spec.training.weights),
         sub_group_size_(spec.data.zero.sub_group_size),
-        coordinator_(device, sizes_.coordinator, ranks_, has_adapters ? 3 : 0) {}
+        options_(spec.data.zero),
+        reduce_stream_(spec.data.zero.overlap_comm ? 2 : 0),
+        coordinator_(device, sizes_.coordinator, ranks_, has_adapters ? 3 : 0, spec.data.zero.overlap_comm) {}
 
   ParameterCoordinator& coordinator() { return coordinator_; }
 
@@ -94,7 +94,7 @@ class ShardedOptimizer {
     make_sub_groups();
     flatten();
     make_master_weights();
-    bucket_ = buffer(sizes_.reduce_bucket, communicated_, Category::communication);
+    if (options_.contiguous_gradients) bucket_ = buffer(sizes_.reduce_bucket, communicated_, Category::communication);
     if (!offloads_optimizer_) { kept_gradients_ = buffer(total_, accumulated(), Category::gradients); }
     coordinator_.gather_and_release_each();
     for (PartitionedParameter* p : trained_) p->tensor->accumulator->post_hook = [this, p] { gradient_ready(*p); };
@@ -209,7 +209,7 @@ class ShardedOptimizer {
   // reduce_independent_p_g_buckets_and_remove_grads
   void gradient_ready(PartitionedParameter& p) {
     if (in_bucket_ + p.numel > sizes_.reduce_bucket && in_bucket_ > 0) reduce();
-    if (in_bucket_ + p.numel <= sizes_.reduce_bucket) p.tensor->grad->storage = bucket_->storage;
+    if (bucket_ && in_bucket_ + p.numel <= sizes_.reduce_bucket) p.tensor->grad->storage = bucket_->storage;
     waiting_.push_back(&p);
     in_bucket_ += p.numel;
   }
@@ -218,19 +218,20 @@ class ShardedOptimizer {
   void reduce() {
     if (waiting_.empty()) return;
     const OpScope op(device_, "reduce_scatter");
-    const With stream(device_.stream, reduce_stream);
+    const With stream(device_.stream, reduce_stream_);
     std::sort(waiting_.begin(), waiting_.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
     std::vector<Tensor> gradients;
     Bytes reduced;
     for (const PartitionedParameter* p : waiting_) {
       Tensor gradient(p->tensor->grad);
-      const bool own_memory = gradient->storage.get() != bucket_->storage.get();
+      const bool own_memory = !bucket_ || gradient->storage.get() != bucket_->storage.get();
       if (own_memory && gradient.dtype() != communicated_) gradient = unary_no_grad(gradient, "cast", communicated_);
       gradients.push_back(std::move(gradient));
       reduced += size_of(communicated_) * (p->part * ranks_);
     }
-    device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, reduced.count, reduce_stream);
-    const Tensor flat = interleaved();
+    device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, reduced.count, reduce_stream_);
+    const bool whole = bucket_ && !options_.reduce_scatter && in_bucket_ <= sizes_.reduce_bucket;
+    const std::vector<Tensor> flat = whole ? averaged() : std::vector{interleaved()};
     for (PartitionedParameter* p : waiting_) {
       if (offloads_optimizer_ && p->part * rank_ < p->numel) offload_gradient(*p);
       p->tensor->grad.reset();
@@ -238,6 +239,14 @@ class ShardedOptimizer {
     waiting_.clear();
     in_bucket_ = 0;
     uploaded_.reset();
+  }
+
+  // __avg_scatter_contiguous_grads: the bucket is reduced where it is, then scaled into a copy; parts that are not whole are padded.
+  std::vector<Tensor> averaged() const {
+    std::vector<Tensor> made = {buffer(in_bucket_, communicated_, Category::communication)};
+    for (const PartitionedParameter* p : waiting_)
+      if (p->part * (rank_ + 1) > p->numel) made.push_back(buffer(p->part, accumulated(), Category::communication));
+    return made;
   }
 
   // comm/coalesced_collectives.py, reduce_scatter_coalesced: every rank's parts one after the other; one gradient that divides is
@@ -298,6 +307,8 @@ class ShardedOptimizer {
   Dtype communicated_;
   std::int64_t sub_group_size_, total_ = 0;
   bool last_micro_batch_ = true;
+  ZeroOptimization options_;
+  std::uint8_t reduce_stream_;
   ParameterCoordinator coordinator_;
   std::vector<PartitionedParameter*> trained_;
   std::vector<SubGroup> sub_groups_;
@@ -335,7 +346,14 @@ Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architec
     optimizer->forget_tied_head(before_head.front());
   else
     optimizer->shard_at_birth(head, !rank.has_adapters);
-  if (rank.has_adapters) optimizer->shard_adapters(add_adapters(device, *rank.model, training.adapter, training.weights, Birth::on_gpu));
+  if (rank.has_adapters) {
+    const std::vector<NamedTensor> adapters = add_adapters(device, *rank.model, training.adapter, training.weights, Birth::on_gpu);
+    if (training.optimizer.name == OptimizerName::adagrad) {  // over the model's own parameters, of which nothing is here, they are empty
+      const std::vector<Tensor> states = states_of_first_adagrad(device, adapters);
+      rank.buffers.insert(rank.buffers.end(), states.begin(), states.end());
+    }
+    optimizer->shard_adapters(adapters);
+  }
   optimizer->prepare();
   device.module_hooks = &optimizer->coordinator();
   rank.update_groups = optimizer->update_groups();

@@ -9,7 +9,6 @@ namespace llmem {
 
 namespace {
 
-constexpr std::uint8_t gather_stream = 1;
 using Status = PartitionedParameter::Status;
 
 template <class T>
@@ -29,8 +28,13 @@ void insert(std::vector<T>& values, const T& value) {
 
 }  // namespace
 
-ParameterCoordinator::ParameterCoordinator(Device& device, ZeroSizes sizes, std::int64_t ranks, int wrappers)
-    : device_(device), sizes_(sizes), ranks_(ranks), wrappers_(wrappers), nothing_(device.unallocated({0}, Dtype::uint8)->storage) {}
+ParameterCoordinator::ParameterCoordinator(Device& device, ZeroSizes sizes, std::int64_t ranks, int wrappers, bool overlap_comm)
+    : device_(device),
+      sizes_(sizes),
+      ranks_(ranks),
+      wrappers_(wrappers),
+      gather_stream_(overlap_comm ? 1 : 0),
+      nothing_(device.unallocated({0}, Dtype::uint8)->storage) {}
 
 PartitionedParameter& ParameterCoordinator::add(std::string name, const Tensor& tensor, bool trains) {
   auto made = std::make_unique<PartitionedParameter>();
@@ -192,7 +196,7 @@ void ParameterCoordinator::fetch(Module& module, bool forward) {
     }
     if (p->gather) wait(*p);
   }
-  device_.meter.wait(gather_stream);
+  device_.meter.wait(gather_stream_);
   if (trace_ == Trace::complete) prefetch(module);
   ++step_;
 }
@@ -230,7 +234,7 @@ void ParameterCoordinator::gather(Parameters wanted) {
   wanted.erase(std::remove_if(wanted.begin(), wanted.end(), [](const auto* p) { return p->status != Status::away; }), wanted.end());
   if (wanted.empty()) return;
   std::sort(wanted.begin(), wanted.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
-  const With stream(device_.stream, gather_stream);
+  const With stream(device_.stream, gather_stream_);
   const OpScope op(device_, "all_gather");
   for (PartitionedParameter* p : wanted) {
     available_ += p->numel;
@@ -250,8 +254,8 @@ void ParameterCoordinator::gather_one(PartitionedParameter& p) {
   p.gather->complete = true;
   give_memory(p, buffer(p.part * ranks_, p.tensor.dtype()));
   if (p.on_host) device_.scratch(p.part_bytes());
-  if (p.on_host) device_.meter.communicate(Collective::host_copy, Among::host, 0, p.part_bytes().count, gather_stream);
-  device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, p.part_bytes().count * ranks_, gather_stream);
+  if (p.on_host) device_.meter.communicate(Collective::host_copy, Among::host, 0, p.part_bytes().count, gather_stream_);
+  device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, p.part_bytes().count * ranks_, gather_stream_);
 }
 
 // _all_gather_coalesced: one flat tensor for all of a dtype.
@@ -271,8 +275,8 @@ void ParameterCoordinator::gather_several(Parameters parameters) {
     std::vector<Tensor> uploaded;
     for (const PartitionedParameter* p : parameters)
       if (p->on_host && p->tensor.dtype() == dtype) uploaded.push_back(buffer(p->part, dtype));
-    if (from_host.count > 0) device_.meter.communicate(Collective::host_copy, Among::host, 0, from_host.count, gather_stream);
-    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, numel * ranks_ * size_of(dtype).count, gather_stream);
+    if (from_host.count > 0) device_.meter.communicate(Collective::host_copy, Among::host, 0, from_host.count, gather_stream_);
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, numel * ranks_ * size_of(dtype).count, gather_stream_);
   }
   for (PartitionedParameter* p : parameters) p->gather = handle;
 }
@@ -281,7 +285,7 @@ void ParameterCoordinator::gather_several(Parameters parameters) {
 void ParameterCoordinator::wait(PartitionedParameter& parameter) {
   const std::shared_ptr<PartitionedParameter::Gather> handle = std::exchange(parameter.gather, nullptr);
   erase(in_flight_, &parameter);
-  const With stream(device_.stream, gather_stream);
+  const With stream(device_.stream, gather_stream_);
   const OpScope op(device_, "all_gather");
   for (PartitionedParameter* p : handle->parameters) {
     if (p->status != Status::coming) continue;

@@ -45,7 +45,7 @@ struct ZeroSizes {
 // backward are written down; from the second on what comes next is known, and is gathered ahead.
 class ParameterCoordinator : public ModuleHooks {
  public:
-  ParameterCoordinator(Device& device, ZeroSizes sizes, std::int64_t ranks, int wrappers);
+  ParameterCoordinator(Device& device, ZeroSizes sizes, std::int64_t ranks, int wrappers, bool overlap_comm);
 
   PartitionedParameter& add(std::string name, const Tensor& tensor, bool trains);
   const std::vector<std::unique_ptr<PartitionedParameter>>& parameters() const { return parameters_; }
@@ -93,7 +93,8 @@ class ParameterCoordinator : public ModuleHooks {
   Device& device_;
   ZeroSizes sizes_;
   std::int64_t ranks_;
-  int wrappers_;  // modules around the model that are called before it
+  int wrappers_;                // modules around the model that are called before it
+  std::uint8_t gather_stream_;  // its own with overlap_comm
   Ref<Storage> nothing_;
   std::vector<std::unique_ptr<PartitionedParameter>> parameters_;
   std::unordered_map<const TensorImpl*, PartitionedParameter*> by_tensor_;

@@ -23,7 +23,9 @@ HostMemory host_of(const Spec& spec, const Architecture& architecture, std::int6
   for (const Parameter& parameter : parameters_of(architecture)) all += parameter.count();
   const bool adapters = spec.training.method == Method::lora;
   const std::int64_t frozen = adapters ? all : 0;
-  const std::int64_t ranks = spec.data.shard_ranks() * spec.context.degree, here = std::min(spec.world(), spec.cluster.gpus_per_node);
+  const bool whole = spec.data.kind == DataKind::fsdp1 && !spec.data.shards;  // NO_SHARD
+  const std::int64_t ranks = whole ? 1 : spec.data.shard_ranks() * spec.context.degree,
+                     here = std::min(spec.world(), spec.cluster.gpus_per_node);
   const auto on_node = [&](std::int64_t parameters, Bytes each) { return each * (divide_up(parameters, ranks) * here); };
   const auto add = [&](std::string_view name, Bytes bytes) {
     if (bytes.count == 0) return;

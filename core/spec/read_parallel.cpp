@@ -20,13 +20,14 @@ constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"zero3", static_cast<int>(DataKind::zero3)},
                                  {"fsdp1", static_cast<int>(DataKind::fsdp1)},
                                  {"fsdp2", static_cast<int>(DataKind::fsdp2)}};
-enum Strategy : int { full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 };
+enum Strategy : int { full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2 };
 constexpr Choice kStrategies[] = {{"FULL_SHARD", full_shard},
                                   {"SHARD_GRAD_OP", shard_grad_op},
-                                  {"NO_SHARD", kNotYet},
+                                  {"NO_SHARD", no_shard},
                                   {"HYBRID_SHARD", hybrid_shard},
                                   {"_HYBRID_SHARD_ZERO2", hybrid_shard_zero2}};
-constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", 0}, {"BACKWARD_POST", kNotYet}};
+constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", static_cast<int>(BackwardPrefetch::before)},
+                                  {"BACKWARD_POST", static_cast<int>(BackwardPrefetch::after)}};
 constexpr int kInterleaved = 2;
 constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
                                  {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
@@ -50,8 +51,8 @@ void read_ddp(ObjectReader& reader, DataParallel& data) {
 }
 
 void read_fsdp2(ObjectReader& reader, DataParallel& data) {
-  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, true, data.param_dtype);
-  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, true, data.reduce_dtype);
+  read_dtype(reader, "param_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.param_dtype);
+  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.reduce_dtype);
   reader.boolean("reshard_after_forward", data.reshard_after_forward);
   read_flags(reader, {"pin_memory"});  // of what is offloaded
   if (reader.integer("replicate", data.replicate, 1, kMostRanks) && data.degree % data.replicate != 0) {
@@ -63,7 +64,7 @@ void read_fsdp2(ObjectReader& reader, DataParallel& data) {
 
 void read_zero_redundancy(ObjectReader& reader, DataParallel& data) {
   read_ddp(reader, data);
-  reader.only("parameters_as_bucket_view", false);
+  reader.boolean("parameters_as_bucket_view", data.parameters_as_bucket_view);
 }
 
 void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
@@ -85,58 +86,66 @@ void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& tr
     sizes.integer("stage3_max_live_parameters", zero.max_live_parameters, 0, kMostElements);
     sizes.integer("stage3_max_reuse_distance", zero.max_reuse_distance, 0, kMostElements);
     sizes.integer("sub_group_size", zero.sub_group_size, 1, kMostElements);
-    if (training.autocast) unsupported("/training/autocast", "autocast under ZeRO-3");
     if (training.adapter.dora && training.method == Method::lora) unsupported("/training/adapter/dora", "DoRA under ZeRO-3");
   }
-  sizes.only("overlap_comm", data.kind == DataKind::zero3);
-  sizes.only("contiguous_gradients", true);
-  sizes.only("reduce_scatter", true);
-  sizes.only("round_robin_gradients", false);
+  if (data.kind == DataKind::zero3) {
+    zero.overlap_comm = true;  // DeepSpeedZeroConfig.overlap_comm_valid
+  }
+  sizes.boolean("overlap_comm", zero.overlap_comm);
+  sizes.boolean("contiguous_gradients", zero.contiguous_gradients);
+  sizes.boolean("reduce_scatter", zero.reduce_scatter);
+  sizes.boolean("round_robin_gradients", zero.round_robin_gradients);  // of stages 1 and 2
   sizes.done();
   if (const Json* config = reader.object("config"); config && !config->empty())
     reader.problem("config", "unsupported", "DeepSpeed's other settings are not supported yet. Supported: {}.");
-  if (training.weights != Dtype::bfloat16)
-    add(problems,
-        {"/training/weights", "unsupported", "DeepSpeed over other than bfloat16 weights is not supported yet. Supported: bfloat16."});
-  if (training.accumulation > 1 && data.kind != DataKind::zero3)
-    add(problems, {"/training/accumulation", "unsupported", "accumulation under ZeRO-1 and ZeRO-2 is not supported yet. Supported: 1."});
+  if (training.weights == Dtype::float16) unsupported("/training/weights", "DeepSpeed over float16 weights");
+}
+
+// _init_utils.py, _init_core_state: one rank has nothing to share.
+void read_strategy(ObjectReader& reader, DataParallel& data) {
+  int strategy = 0;
+  std::int64_t shard = data.degree / 2;
+  reader.choice("strategy", kStrategies, strategy);
+  data.shards = strategy != no_shard && data.degree > 1;
+  data.reshard_after_forward = strategy == full_shard || strategy == hybrid_shard;
+  reader.integer("shard", shard, 1, kMostRanks);
+  if (strategy != hybrid_shard && strategy != hybrid_shard_zero2) return;
+  if (shard < 1 || data.degree % shard != 0)
+    reader.problem("shard", "conflict",
+                   std::to_string(shard) + " ranks that share a copy do not divide " + std::to_string(data.degree) + " ranks");
+  else
+    data.replicate = data.degree / shard;
+  data.shards = data.shards && shard > 1;
 }
 
 void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
-  int strategy = 0, prefetch = 0;
-  std::int64_t shard = data.degree / 2;
+  int prefetch = 0;
   data.reduce_dtype = std::nullopt;
-  std::optional<Dtype> buffers;
-  reader.choice("strategy", kStrategies, strategy);
-  data.reshard_after_forward = strategy == full_shard || strategy == hybrid_shard;
-  reader.integer("shard", shard, 1, kMostRanks);
-  if (strategy == hybrid_shard || strategy == hybrid_shard_zero2) {
-    if (shard < 1 || data.degree % shard != 0)
-      reader.problem("shard", "conflict",
-                     std::to_string(shard) + " ranks that share a copy do not divide " + std::to_string(data.degree) + " ranks");
-    else
-      data.replicate = data.degree / shard;
-  }
-  read_dtype(reader, "param_dtype", {Dtype::bfloat16}, true, data.param_dtype);
-  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16}, false, data.reduce_dtype);
+  read_strategy(reader, data);
+  read_dtype(reader, "param_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.param_dtype);
+  read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, data.reduce_dtype);
   if (!data.param_dtype && data.reduce_dtype)
     reader.problem("reduce_dtype", "conflict", "without param_dtype there is no mixed precision: gradients are reduced as they are");
-  read_dtype(reader, "buffer_dtype", {Dtype::bfloat16}, false, buffers);
-  reader.only("use_orig_params", true);
-  reader.only("forward_prefetch", false);
+  read_dtype(reader, "buffer_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, data.buffer_dtype);
+  reader.boolean("use_orig_params", data.use_orig_params);
+  reader.boolean("forward_prefetch", data.forward_prefetch);
   read_flags(reader, {"limit_all_gathers"});  // when to wait, not what to hold
-  reader.choice("backward_prefetch", kPrefetches, prefetch);
-  const auto unsupported = [&](const char* at, const char* what) {
-    add(problems, {at, "unsupported", std::string(what) + " under FSDP1 is not supported yet."});
-  };
-  if (data.param_dtype && training.weights == Dtype::float16)
-    unsupported("/training/weights", "mixed precision over a model that is loaded in float16");
-  if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.method == Method::lora && training.adapter.dora) unsupported("/training/adapter/dora", "DoRA");
-  // _flat_param.py: "Must flatten tensors with uniform dtype"; adapters are made in fp32.
-  if (training.method == Method::lora && training.weights != Dtype::float32)
-    add(problems, {"/training/weights", "conflict",
-                   "FSDP1 flattens a layer and its adapters into one tensor of one dtype, and PEFT's adapters are float32: give float32"});
+  if (reader.present("backward_prefetch") && !reader.given("backward_prefetch"))
+    data.backward_prefetch = BackwardPrefetch::none;
+  else if (reader.choice("backward_prefetch", kPrefetches, prefetch))
+    data.backward_prefetch = static_cast<BackwardPrefetch>(prefetch);
+  if (training.method != Method::lora) return;
+  // _flat_param.py, _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype"; adapters are made in fp32.
+  if (training.weights != Dtype::float32 && training.adapter.upcast)
+    add(problems,
+        {"/training/weights", "conflict",
+         "FSDP1 flattens a layer and its adapters into one tensor of one dtype, and PEFT's adapters are float32: give float32, or "
+         "an adapter with upcast false"});
+  if (!data.use_orig_params)
+    reader.problem(
+        "use_orig_params", "conflict",
+        "FSDP1 flattens a layer's frozen weights and its adapters into one tensor, which without original parameters must all train "
+        "or all be frozen: give true");
 }
 
 void read_data(const Json* object, DataParallel& data, const Training& training, std::string& kind, Problems& problems) {
@@ -186,12 +195,9 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
     tensor = {};
     return 1;
   }
-  if (plan == kHfPlan) reader.problem("plan", "unsupported", "\"hf\" is not supported yet. Supported: torch.");
-  const auto unsupported = [&](const char* at, const char* what) {
-    add(problems, {at, "unsupported", std::string(what) + " with tensor parallelism is not supported yet."});
-  };
-  if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
+  tensor.hf_plan = plan == kHfPlan;
+  if (tensor.hf_plan && (tensor.sequence || tensor.loss))
+    reader.problem("plan", "unsupported", "\"hf\" is supported without sequence and loss parallelism. Supported with them: torch.");
   if (tensor.sequence && training.sequence % tensor.degree != 0) {
     reader.problem("sequence", "unsupported",
                    "a sequence of " + std::to_string(training.sequence) + " tokens that " + std::to_string(tensor.degree) +
@@ -236,7 +242,6 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
     add(problems, {at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
   };
   if (training.autocast) unsupported("/training/autocast", "autocast");
-  if (training.attention == Attention::eager) unsupported("/training/attention", "eager attention");
   return pipeline.degree;
 }
 
@@ -282,8 +287,6 @@ void read_offload(const Json* object, std::string_view kind, Offload& offload, P
   if (activations != 0) reader.problem("activations", "unsupported", "\"cpu\" is not supported yet. Supported: none.");
   reader.done();
   offload = {optimizer != 0, parameters != 0};
-  if (kind == "fsdp1" && parameters != 0)
-    add(problems, {"/parallel/offload/parameters", "unsupported", "offload under FSDP1 is not supported yet."});
   if (optimizer == 0 && parameters == 0) return;
   const auto conflict = [&](const char* why) { add(problems, {"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");

@@ -239,6 +239,27 @@ void read_software(const Json* object, Software& out, std::optional<BaseQuantiza
   reader.done();
 }
 
+// Which optimizers run where parameters are cut.
+void check_optimizer(const Spec& spec, Problems& problems) {
+  const OptimizerName name = spec.training.optimizer.name;
+  const DataKind kind = spec.data.kind;
+  const auto problem = [&](const char* code, const char* message) { add(problems, {"/training/optimizer/name", code, message}); };
+  const bool deepspeed = kind == DataKind::zero1 || kind == DataKind::zero2 || kind == DataKind::zero3;
+  const bool of_torch = name <= OptimizerName::adafactor || (name >= OptimizerName::rmsprop && name <= OptimizerName::radam);
+  if (name == OptimizerName::muon) {
+    if (deepspeed) problem("unsupported", "muon under DeepSpeed is not supported yet.");
+    if (kind == DataKind::fsdp1 && spec.data.shards) problem("conflict", "muon takes matrices, and FSDP1's shards are vectors");
+    if (spec.training.method == Method::lora) problem("conflict", "every adapter is a matrix, so that nothing is left for muon's AdamW");
+  }
+  const bool dtensors = kind == DataKind::fsdp2 || spec.tensor.degree > 1;
+  if (dtensors && name >= OptimizerName::adamw_8bit)
+    problem("conflict", "bitsandbytes' optimizers do not take DTensors, which fsdp2 and tensor parallelism make of parameters");
+  if (spec.tensor.degree > 1 && name == OptimizerName::adafactor)
+    problem("unsupported", "adafactor with tensor parallelism is not supported yet.");
+  if (!of_torch && (kind == DataKind::zero_redundancy || spec.offload.optimizer))
+    problem("unsupported", "this optimizer is supported neither with zero_redundancy nor with offload yet. Supported: torch's.");
+}
+
 // What is played on one GPU only, so far, or only where each rank has the whole model.
 void check_parallel(const Spec& spec, Problems& problems) {
   const DataKind kind = spec.data.kind;
@@ -250,7 +271,6 @@ void check_parallel(const Spec& spec, Problems& problems) {
     add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
   if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
-  if (!training.adapter.modules_to_save.empty()) refuse("adapter/modules_to_save", "modules_to_save");
   if (training.method == Method::lora && (tensor || pipeline))
     add(problems, {"/training/method", "unsupported",
                    "lora is not supported with tensor parallelism or a pipeline yet. Supported: with data parallelism."});
@@ -266,8 +286,17 @@ void check_parallel(const Spec& spec, Problems& problems) {
     refuse("loss", "a loss that takes the head over");
   if (training.loss == Loss::liger_cross_entropy && spec.context.degree > 1) refuse("loss", "Liger's cross-entropy");
   if (training.grad_scaler) refuse("grad_scaler", "a gradient scaler");
-  if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "full_reentrant");
-  if (training.optimizer.name > OptimizerName::sgd) refuse("optimizer/name", "this optimizer");
+  check_optimizer(spec, problems);
+  const bool unused = spec.data.find_unused_parameters && !spec.data.static_graph;
+  if (training.checkpointing == Checkpointing::full_reentrant && (unused || (spec.data.static_graph && training.accumulation > 1)))
+    add(problems, {"/training/checkpointing", "conflict",
+                   "full_reentrant under DDP fails with find_unused_parameters (\"marked ready only once\"), and with static_graph under "
+                   "accumulation: give full"});
+  if (spec.tensor.hf_plan && training.checkpointing == Checkpointing::full_reentrant)
+    add(problems, {"/training/checkpointing", "unsupported",
+                   "full_reentrant with Transformers' tensor plan is not supported yet. Supported: none, full."});
+  if (spec.tensor.sequence && training.attention == Attention::eager)
+    add(problems, {"/training/attention", "conflict", "eager attention's mask is as long as a rank's part of the sequence: give sdpa"});
 }
 
 // flash-attn has kernels for half precision only.

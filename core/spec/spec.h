@@ -138,7 +138,10 @@ struct Software {
 // DeepSpeed's zero_optimization, in elements. None: Transformers' size for "auto", or DeepSpeed's default.
 struct ZeroOptimization {
   std::optional<std::int64_t> reduce_bucket_size = std::nullopt;
-  bool overlap_comm = false;  // zero1, zero2; zero3 always gathers on a stream of its own
+  bool overlap_comm = false;  // zero3: on unless said otherwise
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  bool round_robin_gradients = false;  // zero1, zero2
   // zero3
   std::optional<std::int64_t> prefetch_bucket_size = std::nullopt;
   std::optional<std::int64_t> persistence_threshold = std::nullopt;  // parameters up to so many elements are not sharded in a step
@@ -167,7 +170,8 @@ struct DataParallel {
   std::optional<Dtype> reduce_dtype = Dtype::float32;
   bool reshard_after_forward = true;  // fsdp1: FULL_SHARD, HYBRID_SHARD
   // fsdp1
-  bool shards = true;  // not NO_SHARD
+  bool shards = true;                                // not NO_SHARD
+  std::optional<Dtype> buffer_dtype = std::nullopt;  // none: param_dtype
   bool use_orig_params = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::before;
   bool forward_prefetch = false;
@@ -179,6 +183,7 @@ struct TensorParallel {
   std::int64_t degree = 1;  // ranks
   bool sequence = false;    // norms and residuals on a part of the sequence each
   bool loss = false;        // logits and loss on a part of the vocabulary each
+  bool hf_plan = false;     // Transformers' own plan for the model, else torch's usual one
 };
 
 // Each rank has a part of every row's sequence; attention gathers or passes on keys and values.

@@ -13,12 +13,23 @@
 
 namespace llmem {
 
+namespace {
+
+// deepspeed/runtime/torch_autocast.py, autocast_if_enabled: the engine's forward switches off an autocast that is not its own.
+std::optional<Dtype> autocast_of(const Spec& spec) {
+  const DataKind kind = spec.data.kind;
+  const bool deepspeed = kind == DataKind::zero1 || kind == DataKind::zero2 || kind == DataKind::zero3;
+  return deepspeed ? std::nullopt : spec.training.autocast;
+}
+
+}  // namespace
+
 ForwardOptions forward_options(const Spec& spec) {
   const Training& training = spec.training;
   ForwardOptions options;
   options.transformers = spec.software.transformers;
   options.attention = training.attention;
-  options.half = training.autocast.value_or(training.weights);
+  options.half = autocast_of(spec).value_or(training.weights);
   options.checkpointing = training.checkpointing;
   options.checkpoint_every = training.checkpoint_every;
   options.loss = training.loss;
@@ -41,7 +52,7 @@ class TrainingLoop {
         microbatches_(spec.pipeline.microbatches),
         micro_batches_(micro_batches),
         rank_(rank),
-        gives_positions_(spec.tensor.degree > 1),
+        gives_positions_(spec.tensor.degree > 1 && !spec.tensor.hf_plan),
         scaler_(device) {
     if (rank.update_groups.empty()) rank.update_groups.push_back({rank.updated.value_or(rank.optimized), {}});
     for (const UpdateGroup& group : rank.update_groups) {
@@ -62,6 +73,7 @@ class TrainingLoop {
     if (training_.max_grad_norm && rank_.clips) {
       phase("clip");
       if (training_.grad_scaler) scaler_.unscale();
+      rank_.before_clip();
       if (rank_.clip)
         rank_.clip();
       else
@@ -104,10 +116,13 @@ class TrainingLoop {
       position_ids_.reset();
       context = split_batch(rank_.ring, ids_, labels_, own_ids_, own_labels_, position_ids_);
     }
-    rank_.before_micro_batch(a + 1 == training_.accumulation);
     {
-      const AutocastRegion autocast(device_, training_.autocast);
-      loss_ = compute_loss();
+      Tensor mask;
+      if (training_.mask == Mask::padded && training_.objective == Objective::sft && training_.loss != Loss::trl_tiled)
+        mask = device_.empty(ids_.sizes(), Dtype::int64);
+      rank_.before_micro_batch(a + 1 == training_.accumulation);
+      const AutocastRegion autocast(device_, autocast_of(spec_));
+      loss_ = compute_loss(std::move(mask));
     }
     done();
     phase("backward" + number);
@@ -123,12 +138,12 @@ class TrainingLoop {
   }
 
   // The mask of a padded batch dies with the forward's arguments.
-  Tensor compute_loss() {
+  Tensor compute_loss(Tensor mask) {
     ForwardOptions options = forward_options(spec_);
+    if (mask) options.padding = {std::move(mask), true};
     options.position_ids = position_ids_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
-    if (training_.mask == Mask::padded) options.padding = {device_.empty(ids_.sizes(), Dtype::int64), true};
     if (rank_.ring.ranks == 1) return rank_.model->loss(ids_, labels_, options, rank_.hooks);
     options.ring = rank_.ring;
     options.shifted_labels = true;

@@ -69,7 +69,7 @@ namespace {
 void accumulate_grad(TensorImpl& leaf, Tensor gradient) {
   Device& device = leaf.storage->device;
   if (leaf.grad) {
-    device.meter.moved(3 * leaf.storage->bytes.count);
+    device.meter.moved(3 * count_of(leaf.layout.sizes) * size_of(leaf.dtype).count);
     return;
   }
   const bool stolen = gradient->references == 1 && gradient.strides() == leaf.layout.strides;
@@ -121,7 +121,7 @@ Recorder::Recorder(const char* op, std::initializer_list<const Tensor*> inputs) 
   }
   if (!device_->grad_enabled || device_->stopped || !any_requires_grad(inputs)) return;
   node_ = Ref<Node>(device_->nodes->make(*device_));
-  node_->sequence = device_->next_sequence++;
+  node_->sequence = device_->next_sequences[static_cast<std::size_t>(device_->thread)]++;
   node_->op = device_->op();
   node_->wrapped = device_->wrapped_tensors;
   node_->module = device_->module();

@@ -102,9 +102,9 @@ class Device {
   ModuleHooks* module_hooks = nullptr;
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
-  Ref<CheckpointFrame> saving_frame;  // whose hooks see what is saved; null: tensors are kept as they are
-  bool stopped = false;               // a recomputation that has all it came for: nothing more is computed
-  std::uint64_t next_sequence = 0;    // of the next autograd node
+  Ref<CheckpointFrame> saving_frame;     // whose hooks see what is saved; null: tensors are kept as they are
+  bool stopped = false;                  // a recomputation that has all it came for: nothing more is computed
+  std::uint64_t next_sequences[2] = {};  // of the next autograd node, by thread
   std::uint64_t backward_passes = 0;
 
   // Hands the names over to the trace. Call once, when the run is over.

@@ -216,14 +216,10 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(training({{"checkpointing", "selective"}}), "/training/checkpointing");
   one(training({{"attention", "flex"}}), "/training/attention");
   one(training({{"kernels", {{"liger", {{"rope", true}, {"geglu", true}}}}}}), "/training/kernels/liger/geglu");
-  one(data({{"kind", "zero2"}, {"degree", 4}, {"zero_optimization", {{"overlap_comm", true}}}}),
-      "/parallel/data/zero_optimization/overlap_comm");
-  one(data({{"kind", "zero_redundancy"}, {"degree", 2}, {"parameters_as_bucket_view", true}}), "/parallel/data/parameters_as_bucket_view");
   one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"prescale_gradients", true}}}}), "/parallel/data/config");
-  one(data({{"kind", "fsdp2"}, {"degree", 8}, {"param_dtype", "float16"}}), "/parallel/data/param_dtype");
   one(parallel({{"expert", {{"degree", 2}}}}), "/parallel/expert/degree");
   one(parallel({{"context", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/data/kind");
-  one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}}}}), "/parallel/tensor/plan");
+  one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}, {"loss", true}}}}), "/parallel/tensor/plan");
   one(parallel({{"tensor", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/tensor/degree");
   one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/pipeline/degree");
   one(parallel({{"data", {{"kind", "fsdp2"}, {"degree", 2}}}, {"offload", {{"activations", "cpu"}}}}), "/parallel/offload/activations");
