@@ -321,6 +321,10 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/training/sequence", "range",
              "without the package mamba-ssm \"" + a.model_type + "\" runs ops for each token and layer, more than can be played: at most " +
                  std::to_string(kMostLoops / a.layers) + " tokens"}};
+  const bool flattens = spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2;
+  if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) && flattens)
+    return {{"/training/adapter/targets", "unsupported",
+             "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, which is not supported yet where FSDP shards them"}};
   if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())
     return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet for \"" + a.model_type + "\""}};
   const bool calls_others = family.body != nullptr || a.experts.count > 0;

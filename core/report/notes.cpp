@@ -82,6 +82,8 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
   if ((kind == DataKind::zero1 || kind == DataKind::zero2) && spec.offload.parameters)
     notes.push_back({"/parallel/offload/parameters",
                      "DeepSpeed offloads parameters in stage 3 only: below it this has no effect, and each GPU holds all of them."});
+  if (is_zero(kind) && spec.training.autocast)
+    notes.push_back({"/training/autocast", "DeepSpeed's engine switches off an autocast that is not its own: this has no effect."});
   if (adapters && spec.data.degree > 1 &&
       (kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2))
     notes.push_back(
