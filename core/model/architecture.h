@@ -44,7 +44,7 @@ enum class QkNorm : std::uint8_t {
   heads_by_dim,       // a weight of [heads, head_dim]: cohere
   each_head_apart,    // a LayerNorm for each head: stablelm
 };
-enum class ScaledEmbedding : std::uint8_t { no, by_number, by_tensor, by_buffer };
+enum class ScaledEmbedding : std::uint8_t { no, by_number, by_number_after_mask, by_tensor, by_buffer };
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, gelu_fast, quick_gelu, relu, relu_squared, other };
 enum class Rotary : std::uint8_t {
   none,

@@ -255,8 +255,15 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
     };
     switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
       case Checkpointing::none: hidden = first_run(hidden); break;
-      case Checkpointing::full: hidden = checkpoint(device, [first_run, hidden] { return first_run(hidden); }); break;
-      case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
+      case Checkpointing::full:
+        hidden = options.offload_checkpoints ? checkpoint_offloaded(first_run, hidden)
+                                             : checkpoint(device, [first_run, hidden] { return first_run(hidden); });
+        break;
+      case Checkpointing::full_reentrant: {
+        const With offload(device.offloads_saved, options.offload_checkpoints);
+        hidden = checkpoint_reentrant(run, hidden);
+        break;
+      }
     }
     if (around) hidden = hooks.after(i, hidden);
     kept = std::move(next);
@@ -277,13 +284,15 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
   if (body_) {
     LayerContext context;
     context.attention = options.attention;
+    context.half = options.half;
     std::vector<Tensor> locals;
     Tensor hidden = body_->begin(ids, options, context, locals);
     hidden = run_layers(std::move(hidden), context, options, hooks);
     return body_->end(std::move(hidden));
   }
-  const Tensor inputs_embeds = embedded(ids, options.inputs_require_grad);
+  Tensor inputs_embeds = embedded(ids, options.inputs_require_grad);
   LayerContext context = context_of(inputs_embeds, options);
+  if (a.scaled_embedding == ScaledEmbedding::by_number_after_mask) inputs_embeds = mul_scalar(inputs_embeds);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
   context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
   if (a.local_rotary) context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
@@ -327,6 +336,18 @@ Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOpti
   return call_module(ids.device(), {}, itself, {}, [&](const Tensor&) { return loss_of(ids, labels, options, hooks, kept_logits); });
 }
 
+namespace {
+
+// modeling_gpt_bigcode.py up to 4.48: CrossEntropyLoss over a copy of the logits, in the model's own dtype
+Tensor own_shifted_loss(const Tensor& logits, const Tensor& labels) {
+  const std::int64_t length = logits.size(1) - 1;
+  const Tensor copied = contiguous(narrow(logits, 1, 0, length));
+  const Tensor rows = view(copied, {copied.size(0) * length, copied.size(2)});
+  return cross_entropy(rows, view(contiguous(narrow(labels, 1, 1, length)), {labels.size(0) * length}));
+}
+
+}  // namespace
+
 Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
                          Tensor* kept_logits) const {
   Device& device = ids.device();
@@ -341,7 +362,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   const bool copies_shifted = options.transformers <= Transformers::v4_48;
   const auto output_logits = [&] {
     const Tensor made = scaled(project());
-    return options.transformers <= Transformers::v4_45 ? to(made, Dtype::float32) : made;
+    return options.transformers <= Transformers::v4_45 && !body_ ? to(made, Dtype::float32) : made;
   };
   Tensor logits, loss;  // the logits are part of the output, to which hooks come
   switch (options.loss) {
@@ -351,8 +372,9 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
       if (options.shifted_labels) {
         loss = next_word_loss(logits, labels);
       } else {
-        loss = copies_shifted ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)
-                              : causal_lm_loss(logits, labels, options.num_items, split_.loss);
+        loss = copies_shifted && body_ ? own_shifted_loss(logits, labels)
+               : copies_shifted        ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)
+                                       : causal_lm_loss(logits, labels, options.num_items, split_.loss);
       }
       break;
     }
@@ -426,8 +448,19 @@ std::vector<NamedMixture> CausalLm::mixtures() const {
   return found;
 }
 
+void CausalLm::train_copy(const Tensor& parameter, const Tensor& copy) {
+  copied_.push_back({parameter, detach(parameter)});
+  set_data(parameter, copy);
+  llmem::require_grad(parameter);
+}
+
 void CausalLm::enable_adapters(bool enabled) {
   if (enabled != adapters_enabled_) {
+    for (const Copied& each : copied_) {
+      const Tensor other = detach(each.parameter);
+      set_data(each.parameter, each.other);
+      set_data(each.other, other);
+    }
     if (other_embedding_) std::swap(embed_tokens_, other_embedding_);
     if (other_head_) std::swap(lm_head_.weight, other_head_);
     adapters_enabled_ = enabled;

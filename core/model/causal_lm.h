@@ -69,6 +69,8 @@ class CausalLm {
   const Tensor& embedding_weight() const { return embed_tokens_; }
   const Tensor& head_weight() const { return lm_head_.weight; }
   void train_copies(const Tensor& embedding, const Tensor& head);
+  // … or a parameter of any other module: it becomes the copy, which trains.
+  void train_copy(const Tensor& parameter, const Tensor& copy);
   void use_liger(const LigerKernels& kernels);
 
   // Tensor parallelism: which of `ranks` this one is, and what else is split.
@@ -116,6 +118,10 @@ class CausalLm {
   Tensor embed_tokens_, embed_scale_;
   std::unique_ptr<const Body> body_;     // of a family that has its own; then what follows is empty
   Tensor other_embedding_, other_head_;  // with modules_to_save: what is not in use, the original or the copy
+  struct Copied {
+    Tensor parameter, other;
+  };
+  std::vector<Copied> copied_;  // … of other modules
   bool adapters_enabled_ = true;
   std::vector<DecoderLayer> layers_;
   Norm norm_;

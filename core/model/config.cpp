@@ -285,6 +285,29 @@ std::optional<Problem> check_targets(const AdapterOptions& adapter, const Archit
                  "no module of \"" + a.model_type + "\" has one of these names. It has " + listed(valid) + "; or take \"all-linear\""};
 }
 
+// aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, minimum_gemm_alignment: what flash attention does not take goes to the memory-efficient
+// kernel only if its heads are aligned, else to a composite of other ops, which is played with a mask.
+std::optional<Problem> check_head_alignment(const Spec& spec, const Architecture& a) {
+  const Training& training = spec.training;
+  if (training.attention != Attention::sdpa || a.latent.key_value_rank > 0) return std::nullopt;
+  const bool half = training.autocast.value_or(training.weights) != Dtype::float32, ampere = spec.cluster.gpu.compute_capability >= 80;
+  const bool masked = training.mask == Mask::padded || (a.sliding_window > 0 && training.sequence >= a.sliding_window);
+  const std::int64_t alignment = half ? 8 : ampere ? 4 : 1;
+  if (masked || (half && ampere) || a.head_dim % alignment == 0) return std::nullopt;
+  return Problem{"/training/attention", "unsupported",
+                 "SDPA without flash attention and without a mask over heads of " + std::to_string(a.head_dim) + ", which " +
+                     std::to_string(alignment) + " does not divide, is not supported yet: use \"eager\""};
+}
+
+std::optional<Problem> check_flash(const Architecture& a) {
+  const auto is = [&](std::string_view type) { return a.model_type == type; };
+  if (is("bloom") || is("mpt"))
+    return Problem{"/training/attention", "conflict", "Transformers has no flash_attention_2 for \"" + a.model_type + "\""};
+  if (is("falcon") || is("gpt_neo") || is("biogpt") || a.latent.key_value_rank > 0)
+    return Problem{"/training/attention", "unsupported", "flash_attention_2 is not supported yet for \"" + a.model_type + "\""};
+  return std::nullopt;
+}
+
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
@@ -332,9 +355,9 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/parallel/data/kind", "unsupported", "zero3 is not supported yet for \"" + a.model_type + "\""}};
   if (spec.context.degree > 1 && (calls_others || a.sliding_window > 0 || a.softcapped_attention))
     return {{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""}};
-  if (a.latent.key_value_rank > 0 && spec.training.attention == Attention::flash_attention_2)
-    return {{"/training/attention", "unsupported",
-             "flash_attention_2 is not supported yet for \"" + a.model_type + "\". Supported: sdpa, eager."}};
+  if (std::optional<Problem> problem = check_head_alignment(spec, a)) return {*std::move(problem)};
+  if (spec.training.attention == Attention::flash_attention_2)
+    if (std::optional<Problem> problem = check_flash(a)) return {*std::move(problem)};
   if (a.eager_only && spec.training.attention != Attention::eager)
     return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;

@@ -383,6 +383,7 @@ void phimoe(C& c, A& a) {
 void granitemoe(C& c, A& a) {
   bias_asked(c, a);
   granite_multipliers(c, a);
+  a.scaled_embedding = ScaledEmbedding::by_number_after_mask;
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
   a.names.layer = "a:self_attn 1:input_layernorm 3:post_attention_layernorm m:block_sparse_moe";
   a.names.mixture = "R:router E:experts";

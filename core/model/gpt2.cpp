@@ -54,9 +54,11 @@ class Gpt2 : public Body {
 
   Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const override {
     const Tensor inputs_embeds = embedded_ids(wte_, "wte", ids, options);
-    const Tensor position_ids = arange_positions(inputs_embeds, options);
+    const bool older = options.transformers != Transformers::v5;  // gpt_bigcode alone, with flash-attn
+    const Tensor position_ids =
+        older ? unsqueeze(ids.device().empty({ids.size(1)}, Dtype::int64), 0) : arange_positions(inputs_embeds, options);
     // gpt2 makes the mask last, and is the one whose layers get the positions.
-    if (kind_ != gpt2) context.attention_mask = causal_mask(inputs_embeds, position_ids, options);
+    if (kind_ != gpt2 && !older) context.attention_mask = causal_mask(inputs_embeds, position_ids, options);
     const Tensor position_embeds = embedded_ids(wpe_, "wpe", position_ids, {});
     Tensor hidden_states = add(inputs_embeds, position_embeds);
     if (kind_ == gpt2) {
@@ -134,12 +136,13 @@ class Gpt2 : public Body {
       const Tensors parts = split_last(fused, {head(), head(), head()});
       query = parts[0], key = parts[1], value = parts[2];
     }
-    const bool sdpa = context.attention == Attention::sdpa;
-    const auto eager = [&] {
+    const auto attended = [&] {
+      if (context.attention == Attention::sdpa) return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
+      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context);
       if (kind_ == gpt2) return eager_of_gpt2(query, key, value, context.attention_mask, a_.attention_dropout);
       return eager_attention(query, key, value, context.attention_mask, a_.attention_dropout, false);
     };
-    AttentionResult result = sdpa ? sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout) : eager();
+    AttentionResult result = attended();
     result.output = merged_heads(result.output, rows, sequence);
     result.output = block.c_proj(result.output);
     result.output = dropout(result.output, a_.dropout);

@@ -62,9 +62,16 @@ class GptNeoX : public Body {
     const Tensor qkv = transpose(view(layer.query_key_value(input), {rows, sequence, a_.heads, 3 * d}), 1, 2);
     const Tensors parts = split_last(qkv, {d, d, d});
     const QueryAndKey turned = apply_rotary(a_, parts[0], parts[1], context.position_embeddings);
-    AttentionResult result = context.attention == Attention::sdpa
-                                 ? sdpa_attention(turned.query, turned.key, parts[2], context.attention_mask, a_.attention_dropout)
-                                 : eager_attention(turned.query, turned.key, parts[2], context.attention_mask, a_.attention_dropout, false);
+    const auto attended = [&] {
+      const Tensor& mask = context.attention_mask;
+      switch (context.attention) {
+        case Attention::sdpa: return sdpa_attention(turned.query, turned.key, parts[2], mask, a_.attention_dropout);
+        case Attention::flash_attention_2: return flash_attention(turned.query, turned.key, parts[2], context);
+        case Attention::eager: break;
+      }
+      return eager_attention(turned.query, turned.key, parts[2], mask, a_.attention_dropout, false);
+    };
+    AttentionResult result = attended();
     result.output = merged_heads(result.output, rows, sequence);
     result.output = layer.dense(result.output);
     return result;

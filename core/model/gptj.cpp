@@ -143,9 +143,15 @@ class GptJ : public Body {
     if (codegen_) query = to(query, value.dtype());
     key = transpose(key, 1, 2);
     if (codegen_) key = to(key, value.dtype());
-    AttentionResult result = context.attention == Attention::sdpa
-                                 ? sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout)
-                                 : eager_in_float(query, key, value, context.attention_mask, a_.attention_dropout);
+    const auto attended = [&] {
+      switch (context.attention) {
+        case Attention::sdpa: return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
+        case Attention::flash_attention_2: return flash_attention(query, key, value, context);
+        case Attention::eager: break;
+      }
+      return eager_in_float(query, key, value, context.attention_mask, a_.attention_dropout);
+    };
+    AttentionResult result = attended();
     result.output = merged_heads(result.output, rows, sequence);
     result.output = block.out_proj(result.output);
     result.output = dropout(result.output, a_.dropout);

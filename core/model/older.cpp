@@ -48,6 +48,22 @@ Tensor mask_by_position(const Tensor& embeds, const Tensor& attention_mask) {
   return mask;
 }
 
+// modeling_attn_mask_utils.py, AttentionMaskConverter._unmask_unattended
+Tensor unmask_unattended(const Tensor& mask) {
+  Device& device = mask.device();
+  const std::int64_t rows = mask.size(0), sequence = mask.size(2);
+  const auto every = [&] {
+    const Tensor lowest = device.empty(mask.sizes(), Dtype::boolean);
+    return device.empty({rows, 1, sequence, 1}, Dtype::boolean);
+  };
+  const auto some = [&] {
+    const Tensor all = every();
+    return device.empty(all.sizes(), Dtype::boolean);
+  };
+  const Tensor attended = some();
+  return device.empty(mask.sizes(), mask.dtype());
+}
+
 // masking_utils.eager_mask of 4.56
 Tensor mask_by_function(const Tensor& embeds, const Tensor& kept) {
   Device& device = embeds.device();
@@ -97,7 +113,9 @@ Tensor older_causal_mask(const Tensor& embeds, const Tensor& position_ids, Atten
     const Tensor ones = unary_no_grad(padding.mask, "equal", Dtype::boolean);
     ask_for_all(device, ones);
   }
-  return {};
+  if (!padding.padding) return {};
+  const Tensor mask = mask_by_position(embeds, padding.mask);
+  return unmask_unattended(mask);
 }
 
 bool decayed_before_4_56(std::string_view name, Transformers version, bool norm_is_registered) {
@@ -110,6 +128,9 @@ Problems check_older(const Spec& spec, const Architecture& a) {
   const Transformers version = spec.software.transformers;
   if (version == Transformers::v5) return {};
   const auto is = [&](std::string_view type) { return a.model_type == type; };
+  const bool own_loss = is("gpt_bigcode") && version <= Transformers::v4_48 && spec.training.attention == Attention::flash_attention_2 &&
+                        spec.training.loss == Loss::standard;
+  if (own_loss) return {};
   const bool known = is("llama") || is("mistral") || is("qwen2") || is("granite") || (is("qwen3") && version >= Transformers::v4_51);
   if (!known)
     return {{"/software/transformers", "unsupported",

@@ -156,12 +156,13 @@ class Opt : public Body {
     Tensor key = layer.k_proj(input), value = layer.v_proj(input);
     key = by_head(key);
     value = by_head(value);
-    const auto eager = [&] {
+    const auto attended = [&] {
+      if (context.attention == Attention::sdpa) return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
+      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context);
       if (biogpt_) return eager_of_biogpt(query, key, value, context.attention_mask, a_.attention_dropout);
       return eager_attention(query, key, value, context.attention_mask, a_.attention_dropout, false);
     };
-    AttentionResult result =
-        context.attention == Attention::sdpa ? sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout) : eager();
+    AttentionResult result = attended();
     result.output = merged_heads(result.output, input.size(0), input.size(1));
     result.output = layer.out_proj(result.output);
     return result;

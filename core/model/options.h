@@ -15,6 +15,7 @@ struct ForwardOptions {
   Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
   Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer, or
   std::int64_t checkpoint_every = 1;                  // of each so many-th, from the first on
+  bool offload_checkpoints = false;                   // what a checkpointed layer keeps lies in the host's memory
   bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads
   Loss loss = Loss::standard;
   std::int64_t loss_chunk = 1024;

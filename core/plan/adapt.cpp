@@ -1,6 +1,7 @@
 #include "plan/adapt.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,7 +80,10 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
 void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
                     const std::vector<Tensor>& others) {
   std::vector<TensorImpl*> converted;
+  // integrations/bitsandbytes.py, replace_with_bnb_linear: `type(module) is nn.Linear`, which FalconLinear is not
+  const bool own_linears = model.architecture().model_type == "falcon" && !quantization.gptq;
   for (const NamedLinear& each : model.linears()) {
+    if (own_linears) break;
     if (each.name == "lm_head" || any_ends(each.name, quantization.skip)) continue;
     const ModuleScope scope(device, each.name);
     if (quantization.gptq)
@@ -115,7 +119,7 @@ struct Adapted {
 
 // BaseTunerLayer._get_base_layer_device_and_dtype: adapters begin in the base's dtype, or in which a 4-bit one computes; integers say nothing.
 Dtype first_dtype(const Linear& linear, Dtype weights) {
-  if (!linear.parts->quantized) return weights;
+  if (!linear.parts->quantized) return linear.weight ? linear.weight.dtype() : weights;
   return linear.parts->quantized->bits == 4 && !linear.parts->quantized->gptq ? linear.parts->quantized->compute_dtype : Dtype::float32;
 }
 
@@ -144,8 +148,13 @@ Tensor dora_magnitude(Device& device, const Linear& linear, const LoraAdapter& a
   if (linear.parts->quantized && linear.parts->quantized->bits == 4) copies = deep_copy(device, *linear.parts->quantized);
   const Tensor weight = linear.parts->quantized ? dequantized(*linear.parts->quantized) : linear.weight;
   const Dims sizes{adapter.b.size(0), adapter.a.size(1)};
-  const Tensor delta = device.empty(sizes, adapter.a.dtype());
+  // float16 is multiplied in fp32, "as fp16 can cause trouble on CPU"
+  const bool widened = adapter.a.dtype() == Dtype::float16;
+  const Tensor wide_a = widened ? unary_no_grad(adapter.a, "float", Dtype::float32) : Tensor();
+  const Tensor wide_b = widened ? unary_no_grad(adapter.b, "float", Dtype::float32) : Tensor();
+  Tensor delta = device.empty(sizes, widened ? Dtype::float32 : adapter.a.dtype());
   device.use_cublas();
+  if (widened) delta = unary_no_grad(delta, "half", Dtype::float16);
   Tensor sum;
   {
     const Tensor scaled = device.empty(sizes, delta.dtype());
@@ -205,8 +214,20 @@ void adapt_experts(Device& device, const NamedMixture& named, const AdapterOptio
 
 namespace {
 
+// peft/utils/other.py, _set_trainable: key.endswith(target_key), be it in the middle of a word.
 bool asks_for(const std::vector<std::string>& modules, std::string_view name) {
-  return std::any_of(modules.begin(), modules.end(), [&](const std::string& each) { return !each.empty() && ends_in(name, each); });
+  return std::any_of(modules.begin(), modules.end(), [&](const std::string& each) {
+    return !each.empty() && name.size() >= each.size() && name.substr(name.size() - each.size()) == each;
+  });
+}
+
+// A module that holds the parameter, at whatever depth, is asked for.
+bool is_copied(const std::vector<std::string>& modules, std::string_view parameter) {
+  for (std::string_view module = parameter; module.find('.') != std::string_view::npos;) {
+    module = module_of(module);
+    if (asks_for(modules, module)) return true;
+  }
+  return false;
 }
 
 std::string embedding_of(const Architecture& a) { return std::string(a.names.model) + "." + std::string(a.names.embedding); }
@@ -214,20 +235,57 @@ std::string embedding_of(const Architecture& a) { return std::string(a.names.mod
 // peft/utils/other.py, ModulesToSaveWrapper: deepcopy(original_module), in the order of model.named_modules(). What trains of the model now.
 struct Copies {
   NamedTensor embedding, head;
+  std::vector<NamedTensor> others;
 };
 Copies train_copies(Device& device, CausalLm& model, const std::vector<std::string>& modules) {
-  const auto copy = [&](const std::string& name, const Tensor& original) {
-    if (!asks_for(modules, name)) return NamedTensor{};
-    const ModuleScope scope(device, name);
-    const Tensor made = weight_of(device, "modules_to_save", original.sizes(), original.dtype());
+  Copies copies;
+  if (modules.empty()) return copies;
+  const auto copy_of = [&](const std::string& name, const Tensor& original) {
+    const ModuleScope scope(device, module_of(name));
+    return weight_of(device, "modules_to_save", original.sizes(), original.dtype());
+  };
+  const auto trained = [&](const std::string& name, const Tensor& original) {
+    if (!is_copied(modules, name)) return NamedTensor{};
+    const Tensor made = copy_of(name, original);
     require_grad(made);
-    return NamedTensor{name + ".weight", made, -1};
+    return NamedTensor{name, made, -1};
   };
   const Architecture& a = model.architecture();
-  const NamedTensor embedding = copy(embedding_of(a), model.embedding_weight());
-  const NamedTensor head = copy(std::string(a.names.head), model.head_weight());
-  model.train_copies(embedding.tensor, head.tensor);
-  return {embedding, head};
+  const std::string weight = ".weight";
+  copies.embedding = trained(embedding_of(a) + weight, model.embedding_weight());
+  for (const NamedTensor& each : model.parameters()) {
+    const bool other = each.tensor.get() != model.embedding_weight().get() && each.tensor.get() != model.head_weight().get();
+    if (!other || !is_copied(modules, each.name)) continue;
+    model.train_copy(each.tensor, copy_of(each.name, each.tensor));
+    copies.others.push_back(each);
+  }
+  copies.head = trained(std::string(a.names.head) + weight, model.head_weight());
+  model.train_copies(copies.embedding.tensor, copies.head.tensor);
+  return copies;
+}
+
+// "model.layers.0.mlp.up_proj.lora_A.weight" -> "model.layers.0.mlp.up_proj"
+std::string_view adapted_module(std::string_view adapter) { return module_of(module_of(adapter)); }
+
+// Copies among what trains, in the order of the modules.
+void insert_copies(const CausalLm& model, const std::vector<NamedTensor>& copies, std::vector<NamedTensor>& trained) {
+  if (copies.empty()) return;
+  std::map<std::string_view, std::size_t> last;  // a module's last parameter; an adapter comes after it
+  std::map<std::string_view, std::size_t> place;
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const std::string& name = model.parameters()[i].name;
+    last[module_of(name)] = place[name] = i;
+  }
+  const auto place_of = [&](std::string_view name) {
+    if (const auto found = place.find(name); found != place.end()) return found->second;
+    const auto found = last.find(adapted_module(name));
+    return found != last.end() ? found->second : model.parameters().size();
+  };
+  for (const NamedTensor& copy : copies) {
+    const std::size_t own = place_of(copy.name);
+    const auto after = std::find_if(trained.begin(), trained.end(), [&](const NamedTensor& each) { return place_of(each.name) > own; });
+    trained.insert(after, copy);
+  }
 }
 
 std::vector<const NamedLinear*> adapted_linears(const CausalLm& model, const AdapterOptions& options) {
@@ -272,6 +330,7 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
     }
   }
   if (copies.head.tensor) trained.push_back(copies.head);
+  insert_copies(model, copies.others, trained);
   return trained;
 }
 
@@ -298,6 +357,14 @@ Architecture untied(Architecture architecture) {
   return architecture;
 }
 
+// A part of the dotted name: "layers.1" is none of "model.layers.10.mlp.up_proj.weight".
+bool trains(const Training& training, std::string_view name) {
+  const std::string dotted = "." + std::string(name) + ".";
+  const auto names_it = [&](const std::string& module) { return dotted.find("." + module + ".") != std::string::npos; };
+  const auto any = [&](const std::vector<std::string>& modules) { return std::any_of(modules.begin(), modules.end(), names_it); };
+  return (training.trained.empty() || any(training.trained)) && !any(training.frozen);
+}
+
 std::int64_t trained_count(const Training& training, const Architecture& a) {
   const AdapterOptions& options = training.adapter;
   const bool on_experts = options.all_linear && peft_adapts_experts(a);
@@ -306,9 +373,11 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
   for (const Parameter& each : a.tensors) {
     if (each.kind != Parameter::Kind::parameter) continue;
     const std::string_view module = module_of(each.name);
-    const bool copied = asks_for(options.modules_to_save, module) && (module == embedding || module == a.names.head);
+    const bool copied = is_copied(options.modules_to_save, each.name);
     const bool adaptable = each.of_linear && !(on_experts && names_a_part_of_experts(a, module));
-    if (training.method == Method::full || copied) {
+    if (training.method == Method::full) {
+      if (trains(training, each.name)) count += each.count();
+    } else if (copied) {
       count += each.count();
     } else if (adaptable && (options.all_linear ? module != a.names.head : any_ends(module, options.targets))) {
       count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[0] : 0);
@@ -321,13 +390,30 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
   return count;
 }
 
-Problems check_copies(const AdapterOptions& options, const Architecture& a) {
-  const std::string embedding = embedding_of(a);
+Problems check_trained(const Training& training, const Architecture& a) {
+  const auto problem = [](const char* at, std::string message) { return Problems{{at, "conflict", std::move(message)}}; };
+  if (training.method == Method::full) {
+    if (trained_count(training, a) > 0) return {};
+    return problem(training.trained.empty() ? "/training/frozen" : "/training/trained", "no parameter of this model is left to train");
+  }
+  const AdapterOptions& options = training.adapter;
   for (const std::string& each : options.modules_to_save) {
-    if (!each.empty() && (ends_in(embedding, each) || ends_in(a.names.head, each)) && !a.head_bias) continue;
-    return {{"/training/adapter/modules_to_save", "unsupported",
-             "\"" + each + "\" is not supported here yet. Supported: the embedding and a head without bias, \"" +
-                 std::string(a.names.embedding) + "\" and \"" + std::string(a.names.head) + "\"."}};
+    const std::vector<std::string> alone{each};
+    bool found = asks_for(alone, a.names.head);
+    for (const Parameter& parameter : a.tensors) {
+      if (parameter.kind != Parameter::Kind::parameter || !is_copied(alone, parameter.name)) continue;
+      found = true;
+      const std::string_view module = module_of(parameter.name);
+      const bool linear = parameter.of_linear && module != a.names.head;
+      // AuxiliaryTrainingWrapper.check_module, and a quantised weight that could not train
+      if (linear && (options.all_linear || any_ends(module, options.targets)))
+        return problem("/training/adapter/modules_to_save",
+                       "\"" + each + "\" has adapters: it can be a target or be saved whole, not both");
+      if (linear && training.base_quantization && !any_ends(module, training.base_quantization->skip))
+        return problem("/training/adapter/modules_to_save",
+                       "\"" + each + "\" is quantised and cannot be trained: name it in base_quantization.skip");
+    }
+    if (!found) return problem("/training/adapter/modules_to_save", "no module of this model has a name that ends in \"" + each + "\"");
   }
   return {};
 }
@@ -366,13 +452,6 @@ std::vector<NamedTensor> declare_adapters(const CausalLm& model, const AdapterOp
   }
   return declared;
 }
-
-namespace {
-
-// "model.layers.0.mlp.up_proj.lora_A.weight" -> "model.layers.0.mlp.up_proj"
-std::string_view adapted_module(std::string_view adapter) { return module_of(module_of(adapter)); }
-
-}  // namespace
 
 std::vector<NamedTensor> with_adapters(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& adapters) {
   std::vector<NamedTensor> all;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "model/causal_lm.h"
@@ -26,11 +27,14 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
 // The model whose head is a parameter of its own, as where modules are given memory one by one from the meta device, or are cut one by one.
 Architecture untied(Architecture architecture);
 
+// Method full: whether the parameter of this name trains.
+bool trains(const Training& training, std::string_view name);
+
 // How many parameters train.
 std::int64_t trained_count(const Training& training, const Architecture& architecture);
 
-// Which modules PEFT's modules_to_save may name.
-Problems check_copies(const AdapterOptions& options, const Architecture& architecture);
+// That something trains, and which modules PEFT's modules_to_save may name.
+Problems check_trained(const Training& training, const Architecture& architecture);
 
 // What SFTTrainer does to the adapters of a quantised base: all but DoRA's magnitude become bfloat16.
 void lower_adapters(Device& device, const std::vector<NamedTensor>& adapters);

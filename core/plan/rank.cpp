@@ -50,11 +50,13 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
     all.push_back(made);
     if (request.kind != TensorRequest::parameter)
       rank.buffers.push_back(made);
-    else if (training.method == Method::full)
+    else if (training.method == Method::full && trains(training, request.name))
       require_grad(made);
     return made;
   });
-  rank.optimized = rank.model->parameters();
+  for (const NamedTensor& each : rank.model->parameters()) {
+    if (training.method == Method::lora || each.tensor.requires_grad()) rank.optimized.push_back(each);
+  }
   if (training.base_quantization)
     load_quantized(device, *rank.model, *training.base_quantization, training.weights, architecture.tied_embeddings, all);
   adapt(device, training, rank);

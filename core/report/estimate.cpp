@@ -38,7 +38,7 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
     append(notes, reading.notes);
   }
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
-  if (problems.empty()) problems = check_copies(spec.value.training.adapter, architecture);
+  if (problems.empty()) problems = check_trained(spec.value.training, architecture);
   if (problems.empty()) problems = check_older(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));
   RepeatedPlay play = play_repeated(spec.value, architecture, keep_shapes);

@@ -85,6 +85,7 @@ AllocatorSettings settings_of(const Spec& spec) {
   AllocatorSettings settings;
   settings.expandable_segments = spec.allocator.expandable_segments;
   settings.max_split_size_mb = spec.allocator.max_split_size_mb;
+  settings.roundup_power2_divisions = spec.allocator.roundup_power2_divisions;
   return settings;
 }
 

@@ -17,7 +17,7 @@ std::int64_t largest_that_fits(std::int64_t most, const std::function<bool(std::
     (fits(middle) ? good : bad) = middle;
   }
   for (std::int64_t n = good + 2; n <= std::min(good + 3, most); ++n)
-    if (fits(n)) return n;
+    if (fits(n)) good = n;
   return good;
 }
 

@@ -284,9 +284,8 @@ void read_offload(const Json* object, std::string_view kind, Offload& offload, P
   reader.choice("optimizer", kPlaces, optimizer);
   reader.choice("parameters", kPlaces, parameters);
   reader.choice("activations", kPlaces, activations);
-  if (activations != 0) reader.problem("activations", "unsupported", "\"cpu\" is not supported yet. Supported: none.");
   reader.done();
-  offload = {optimizer != 0, parameters != 0};
+  offload = {optimizer != 0, parameters != 0, activations != 0};
   if (optimizer == 0 && parameters == 0) return;
   const auto conflict = [&](const char* why) { add(problems, {"/parallel/offload", "conflict", why}); };
   if (kind == "none" || kind == "ddp" || kind == "zero_redundancy") conflict("offload goes with zero1, zero2, zero3, fsdp1 or fsdp2");

@@ -117,11 +117,11 @@ void read_gpu(ObjectReader& cluster, Gpu& gpu, Problems& problems) {
         "gpu", "unknown_value",
         not_known("the GPU", value->get_ref<const std::string&>(), ids) + " Any other: {\"compute_capability\": 90, \"sms\": 132}.");
   }
-  // Before Ampere SDPA has no flash kernel and bfloat16 no tensor cores: other kernels run, with other memory.
-  if (gpu.compute_capability < 80) {
+  // PyTorch 2.14's wheels have no kernels for what is older than Turing.
+  if (gpu.compute_capability < 75) {
     cluster.problem("gpu", "unsupported",
                     "compute capability " + std::to_string(gpu.compute_capability / 10) + "." +
-                        std::to_string(gpu.compute_capability % 10) + " is not supported yet. Supported: 8.0 (Ampere) and newer.");
+                        std::to_string(gpu.compute_capability % 10) + " is not supported. Supported: 7.5 (Turing) and newer.");
   }
 }
 
@@ -153,8 +153,16 @@ void read_allocator(const Json* object, AllocatorOptions& allocator, Problems& p
   // c10/cuda/CUDAAllocatorConfig: "max_split_size_mb too small, must be > 20"
   std::int64_t split = 0;
   if (reader.integer("max_split_size_mb", split, 21, 1 << 24)) allocator.max_split_size_mb = split;
-  reader.only_null("roundup_power2_divisions");
-  reader.only_null("garbage_collection_threshold");
+  std::int64_t divisions = 0;
+  if (reader.integer("roundup_power2_divisions", divisions, 1, 1 << 10)) {
+    // c10/core/AllocatorConfig.cpp: "roundups has to be power of 2"
+    if ((divisions & (divisions - 1)) != 0)
+      reader.problem("roundup_power2_divisions", "range", "must be a power of 2, not " + quoted(divisions));
+    else
+      allocator.roundup_power2_divisions = divisions;
+  }
+  double threshold = 0.0;
+  reader.number("garbage_collection_threshold", threshold, 0.0, 1.0);  // acts only under set_per_process_memory_fraction
   reader.done();
 }
 
@@ -271,6 +279,12 @@ void check_parallel(const Spec& spec, Problems& problems) {
     add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
   if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
+  if (!training.trained.empty()) refuse("trained", "training of some modules only");
+  if (!training.frozen.empty()) refuse("frozen", "training of some modules only");
+  if (training.optimizer.in_backward) refuse("optimizer/in_backward", "an optimizer in backward");
+  if (spec.offload.activations)
+    add(problems, {"/parallel/offload/activations", "unsupported",
+                   "offload of activations is not supported with " + with + " yet. Supported: on one GPU."});
   if (training.method == Method::lora && (tensor || pipeline))
     add(problems, {"/training/method", "unsupported",
                    "lora is not supported with tensor parallelism or a pipeline yet. Supported: with data parallelism."});
@@ -299,6 +313,18 @@ void check_parallel(const Spec& spec, Problems& problems) {
     add(problems, {"/training/attention", "conflict", "eager attention's mask is as long as a rank's part of the sequence: give sdpa"});
 }
 
+// Turing has no bfloat16: SDPA's fused kernels do not take it there (sdp_utils.cpp), and the composed one is not played.
+void check_turing(const Spec& spec, Problems& problems) {
+  const Training& training = spec.training;
+  if (spec.cluster.gpu.compute_capability < 75 || spec.cluster.gpu.compute_capability >= 80) return;
+  const auto refuse = [&](const char* at, const char* code, const char* message) { problems.push_back({at, code, message}); };
+  if (training.attention == Attention::flash_attention_2)
+    refuse("/training/attention", "conflict", "flash-attn 2 has no kernels before Ampere: give sdpa");
+  if (training.attention == Attention::sdpa && training.autocast.value_or(training.weights) == Dtype::bfloat16)
+    refuse(training.autocast ? "/training/autocast" : "/training/weights", "unsupported",
+           "bfloat16 attention on a GPU before Ampere is not supported yet. Supported: float16 and float32.");
+}
+
 // flash-attn has kernels for half precision only.
 void check_flash_attention(const Spec& spec, Problems& problems) {
   const Training& training = spec.training;
@@ -307,6 +333,16 @@ void check_flash_attention(const Spec& spec, Problems& problems) {
   if (mixed && spec.data.param_dtype && *spec.data.param_dtype != Dtype::float32) return;
   problems.push_back({"/training/attention", "conflict",
                       "flash_attention_2 takes half precision only: give weights, autocast or FSDP's param_dtype in bfloat16 or float16"});
+}
+
+// Transformers 5.24: activation_checkpointing_enable(offload=True). Without checkpointing it takes torch.autograd.graph.save_on_cpu around
+// the forward, which only a loop of one's own can have.
+void check_offload(const Spec& spec, Problems& problems) {
+  const Training& training = spec.training;
+  if (!spec.offload.activations) return;
+  if (training.loop != Loop::plain && training.checkpointing == Checkpointing::none)
+    add(problems, {"/parallel/offload/activations", "unsupported",
+                   "a loop of Transformers offloads what checkpointed layers keep: give checkpointing full or loop plain."});
 }
 
 // What is played of earlier versions.
@@ -329,8 +365,9 @@ void check_software(Spec& spec, Problems& problems) {
   const bool known =
       training.loss == Loss::standard || training.loss == Loss::liger_cross_entropy || training.loss == Loss::liger_fused_linear;
   if (!known) refuse("/training/loss", "a loss but the standard one and Liger's");
-  if (training.label_smoothing) refuse("/training/label_smoothing", "label smoothing");
-  if (training.mask != Mask::none) refuse("/training/mask", "a padded batch");
+  if (training.label_smoothing && software.transformers == Transformers::v4_45) refuse("/training/label_smoothing", "label smoothing");
+  if (training.mask != Mask::none && software.transformers == Transformers::v4_56 && training.attention != Attention::eager)
+    refuse("/training/mask", "a padded batch without eager attention");
   if (training.checkpoint_every > 1) refuse("/training/checkpointing", "checkpointing of some layers only");
   // gradient_checkpointing_enable's own choice, which Trainer leaves to it
   if (training.loop != Loop::plain && training.checkpointing == Checkpointing::full) training.checkpointing = Checkpointing::full_reentrant;
@@ -374,7 +411,9 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);
   read_software(reader.object("software"), spec.software, spec.training.base_quantization, problems);
+  check_turing(spec, problems);
   check_flash_attention(spec, problems);
+  check_offload(spec, problems);
   check_software(spec, problems);
   reader.done();
   return reading;

@@ -56,10 +56,10 @@ constexpr Choice kOptimizers[] = {choice("adamw", OptimizerName::adamw),
                                   choice("ademamix_8bit", OptimizerName::ademamix_8bit),
                                   choice("rmsprop_8bit", OptimizerName::rmsprop_8bit),
                                   choice("sgd_8bit", OptimizerName::sgd_8bit),
-                                  {"adamw_8bit_torchao", kNotYet},
-                                  {"adamw_4bit_torchao", kNotYet},
-                                  {"adamw_fp8_torchao", kNotYet},
-                                  {"adamw_torchao", kNotYet}};
+                                  choice("adamw_8bit_torchao", OptimizerName::adamw_8bit_torchao),
+                                  choice("adamw_4bit_torchao", OptimizerName::adamw_4bit_torchao),
+                                  choice("adamw_fp8_torchao", OptimizerName::adamw_fp8_torchao),
+                                  choice("adamw_torchao", OptimizerName::adamw_torchao)};
 
 // Reads one of the choices into `out`, unless it is one that this build cannot answer.
 template <class E>
@@ -143,6 +143,22 @@ bool has_fused(OptimizerName name) {
   return name == OptimizerName::adamw || name == OptimizerName::adam || name == OptimizerName::sgd || name == OptimizerName::adagrad;
 }
 
+// Numbers that change no tensor.
+void read_numbers(ObjectReader& reader, std::initializer_list<std::string_view> keys, bool negative) {
+  double number = 0.0;
+  for (std::string_view key : keys) reader.number(key, number, negative ? -kUnlimited : 0.0, kUnlimited);
+}
+
+// transformers.optimization.Adafactor
+void read_adafactor(ObjectReader& reader, OptimizerOptions& optimizer) {
+  bool flag = false;
+  double number = 0.0;
+  optimizer.first_moment = reader.number("beta1", number, 0.0, 1.0);
+  reader.boolean("scale_parameter", optimizer.scale_parameter);
+  for (std::string_view key : {"relative_step", "warmup_init"}) reader.boolean(key, flag);
+  read_numbers(reader, {"clip_threshold", "decay_rate"}, true);
+}
+
 void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& problems) {
   ObjectReader reader(object, "/training/optimizer", problems);
   int kind = static_cast<int>(optimizer.name);
@@ -154,9 +170,6 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
   if (kind == kNotYet) return;  // the other keys are that optimizer's
   if (chosen && optimizer.implementation == OptimizerImplementation::fused && name <= OptimizerName::radam && !has_fused(name)) {
     reader.problem("implementation", "conflict", "torch.optim has a fused kernel for adamw, adam, sgd and adagrad only");
-  }
-  if (name == OptimizerName::adafactor && optimizer.implementation != OptimizerImplementation::loop) {
-    reader.problem("implementation", "unsupported", "adafactor is supported as torch runs it unasked: loop.");
   }
   double number = 0.0;
   reader.number("lr", number, 0.0, kUnlimited);
@@ -176,7 +189,15 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
   if (name == OptimizerName::sgd) reader.boolean("nesterov", optimizer.nesterov);
   if (name == OptimizerName::rmsprop) reader.boolean("centered", optimizer.centered);
   if (name == OptimizerName::adamw || name == OptimizerName::adam) reader.boolean("amsgrad", optimizer.amsgrad);
-  for (std::string_view key : {"maximize", "capturable", "differentiable"}) reader.only(key, false);  // each makes tensors of its own
+  if (name == OptimizerName::adafactor) read_numbers(reader, {"beta2_decay", "d"}, true);
+  if (name == OptimizerName::adafactor_hf) read_adafactor(reader, optimizer);
+  if (name == OptimizerName::adagrad) read_numbers(reader, {"lr_decay", "initial_accumulator_value"}, false);
+  if (name == OptimizerName::nadam) read_numbers(reader, {"momentum_decay"}, false);
+  if (name == OptimizerName::sgd) read_numbers(reader, {"dampening"}, false);
+  if (name == OptimizerName::rmsprop) read_numbers(reader, {"alpha"}, false);
+  if (name <= OptimizerName::radam) reader.boolean("maximize", optimizer.maximize);
+  for (std::string_view key : {"capturable", "differentiable"}) reader.only(key, false);  // each makes tensors of its own
+  reader.boolean("in_backward", optimizer.in_backward);
   reader.done();
 }
 
@@ -246,6 +267,16 @@ void check_8bit(ObjectReader& reader, const Training& training) {
                    "bitsandbytes refuses bfloat16 gradients of small tensors with this optimizer: give weights float32");
   if (name == OptimizerName::sgd_8bit && !training.optimizer.momentum)
     reader.problem("optimizer", "conflict", "bitsandbytes has SGD8bit with momentum only");
+}
+
+void check_step_in_backward(ObjectReader& reader, const Training& training) {
+  if (!training.optimizer.in_backward) return;
+  const char* why = training.loop != Loop::plain ? "the loops of Transformers have none: give loop plain"
+                    : training.accumulation > 1  ? "gradients cannot be accumulated: give accumulation 1"
+                    : training.max_grad_norm     ? "there is no norm of all gradients to clip: give max_grad_norm null"
+                    : training.grad_scaler       ? "a gradient scaler looks at all gradients first: give grad_scaler false"
+                                                 : nullptr;
+  if (why) reader.problem("optimizer", "conflict", std::string("with in_backward ") + why);
 }
 
 void check_tokens(ObjectReader& reader, const Training& training) {
@@ -324,6 +355,12 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   if (reader.number("max_grad_norm", number, 0.0, kUnlimited) && number > 0.0) training.max_grad_norm = number;  // 0: not clipped
 
   read_choice(reader, "loop", kLoops, training.loop);
+  read_strings(reader, "trained", "a list of module names", training.trained);
+  read_strings(reader, "frozen", "a list of module names", training.frozen);
+  if (training.method == Method::lora && !(training.trained.empty() && training.frozen.empty()))
+    reader.problem(training.trained.empty() ? "frozen" : "trained", "conflict",
+                   "of lora only the adapters train: give adapter.modules_to_save, or method full");
+  check_step_in_backward(reader, training);
   read_evaluation(reader, training.evaluation, problems);
   if (training.loop == Loop::plain && training.evaluation)
     reader.problem("evaluation", "conflict", "the plain loop evaluates nothing: give loop trainer or sft_trainer");

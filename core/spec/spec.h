@@ -49,17 +49,26 @@ enum class OptimizerName : std::uint8_t {
   ademamix_8bit,
   sgd_8bit,
   rmsprop_8bit,
+  adamw_8bit_torchao,
+  adamw_4bit_torchao,
+  adamw_fp8_torchao,
+  adamw_torchao,
 };
 enum class OptimizerImplementation : std::uint8_t { foreach, fused, loop };
 
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::adamw;
   OptimizerImplementation implementation = OptimizerImplementation::foreach;
-  bool weight_decay = false;  // whether there is any
-  bool momentum = false;      // sgd, rmsprop: whether there is any
-  bool amsgrad = false;       // adamw, adam
-  bool nesterov = false;      // sgd
-  bool centered = false;      // rmsprop
+  bool weight_decay = false;     // whether there is any
+  bool momentum = false;         // sgd, rmsprop: whether there is any
+  bool amsgrad = false;          // adamw, adam
+  bool nesterov = false;         // sgd
+  bool centered = false;         // rmsprop
+  bool maximize = false;         // torch.optim
+  bool first_moment = false;     // adafactor_hf: whether there is a beta1
+  bool scale_parameter = false;  // adafactor_hf
+  // A step of its own for each parameter as soon as its gradient is there, which then goes.
+  bool in_backward = false;
 };
 
 // Low-rank adapters (PEFT's LoraConfig).
@@ -123,6 +132,8 @@ struct Training {
   bool label_smoothing = false;  // whether there is any
   bool weight_decay = false;     // Trainer's argument: whether there is any
   std::optional<double> max_grad_norm;
+  // Method full: modules, by a part of their dotted name ("layers.0", "lm_head"), that alone train (none: all), and that do not.
+  std::vector<std::string> trained, frozen;
 };
 
 // The series of each library that runs. Older ones allocate otherwise.
@@ -206,6 +217,7 @@ struct PipelineParallel {
 struct Offload {
   bool optimizer = false;
   bool parameters = false;
+  bool activations = false;  // what checkpointed layers keep or, without checkpointing, all that is saved for backward
 };
 
 constexpr std::string_view kDefaultGpu = "a100-sxm-80gb";
@@ -230,6 +242,7 @@ struct Cluster {
 struct AllocatorOptions {
   bool expandable_segments = false;
   std::optional<std::int64_t> max_split_size_mb;
+  std::int64_t roundup_power2_divisions = 0;  // 0: sizes are not rounded up
 };
 
 // The model as asked for: a preset's id and its config, or the user's own name and pasted config.

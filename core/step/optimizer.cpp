@@ -40,6 +40,10 @@ void append_optimizers(Optimizers& to, Device& device, std::vector<NamedTensor> 
     case OptimizerName::adafactor_hf: to.push_back(make_adafactor(device, std::move(parameters), options)); return;
     case OptimizerName::lion: to.push_back(make_lion(device, std::move(parameters))); return;
     case OptimizerName::schedule_free_adamw: to.push_back(make_schedule_free(device, std::move(parameters), options)); return;
+    case OptimizerName::adamw_8bit_torchao:
+    case OptimizerName::adamw_4bit_torchao:
+    case OptimizerName::adamw_fp8_torchao:
+    case OptimizerName::adamw_torchao: to.push_back(make_torchao(device, std::move(parameters), options)); return;
     case OptimizerName::muon: {
       const auto others = std::stable_partition(parameters.begin(), parameters.end(), is_hidden_matrix);
       OptimizerOptions adamw = options;

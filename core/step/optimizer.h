@@ -55,6 +55,7 @@ std::unique_ptr<Optimizer> make_adafactor(Device& device, std::vector<NamedTenso
 std::unique_ptr<Optimizer> make_muon(Device& device, std::vector<NamedTensor> parameters);
 std::unique_ptr<Optimizer> make_lion(Device& device, std::vector<NamedTensor> parameters);
 std::unique_ptr<Optimizer> make_schedule_free(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_torchao(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_bitsandbytes(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options,
                                              const Tensor& in_32_bits);
 

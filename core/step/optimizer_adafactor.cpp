@@ -25,13 +25,15 @@ Tensor over_rows(const Tensor& matrix, const char* name, const Dims& sizes) {
   return result;
 }
 
-// torch/optim/_adafactor.py, _single_tensor_adafactor
+// torch/optim/_adafactor.py, _single_tensor_adafactor and _multi_tensor_adafactor
 class TorchAdafactor : public Optimizer {
  public:
-  using Optimizer::Optimizer;
+  TorchAdafactor(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options)
+      : Optimizer(device, std::move(parameters)), options_(options) {}
 
   void step() override {
     if (states_.empty()) make_states();
+    if (options_.implementation == OptimizerImplementation::foreach) return update_groups();
     Names names;
     for (const NamedTensor& parameter : parameters_) {
       const ModuleScope scope = scope_of(parameter);
@@ -42,7 +44,11 @@ class TorchAdafactor : public Optimizer {
  private:
   // Python's names, which live until they are bound again.
   struct Names {
-    Tensor row_mean, column_mean, var_estimate, update, grad_squared;
+    Tensor gradient, row_mean, column_mean, var_estimate, update, grad_squared;
+  };
+  using List = std::vector<Tensor>;
+  struct Lists {
+    List gradients, var_estimates, updates;
   };
 
   void make_states() {
@@ -58,14 +64,57 @@ class TorchAdafactor : public Optimizer {
     }
   }
 
+  // Matrices and vectors apart, in the order in which the first of each comes.
+  void update_groups() const {
+    Lists lists;
+    const bool matrices_first = parameters_.front().tensor.dim() > 1;
+    for (const bool matrices : {matrices_first, !matrices_first}) {
+      List group;
+      for (const NamedTensor& each : parameters_) {
+        if ((each.tensor.dim() > 1) == matrices) group.push_back(each.tensor);
+      }
+      if (!group.empty()) update_group(group, matrices, lists);
+    }
+  }
+
+  void update_group(const List& group, bool matrices, Lists& lists) const {
+    const auto list = [&](const std::function<Tensor(const Tensor&)>& of) {
+      List made;
+      for (const Tensor& p : group) made.push_back(of(p));
+      return made;
+    };
+    lists.gradients.clear();
+    if (options_.maximize) lists.gradients = list([](const Tensor& p) { return like("negated_grad", p); });
+    for (const Tensor& p : group) norm(p);
+    if (matrices) {
+      list([](const Tensor& p) { return over_columns(p, "row_mean", row_of(p.sizes())); });
+      list([](const Tensor& p) { return over_rows(p, "col_mean", column_of(p.sizes())); });
+      lists.var_estimates = list([](const Tensor& p) { return like("var_estimate", p); });
+      list([this](const Tensor& p) { return mean_of_rows(p); });
+    } else {
+      list([](const Tensor& p) { return like("grad_squared", p); });
+      lists.var_estimates = list([](const Tensor& p) { return like("var_estimate", p); });
+    }
+    lists.updates = lists.var_estimates;
+    for (const Tensor& each : lists.updates) norm(each);
+  }
+
+  // row_var.mean(dim=-2, keepdim=True)
+  Tensor mean_of_rows(const Tensor& p) const {
+    const Tensor mean = device_.empty({1, 1}, p.dtype());
+    reduction_scratch(device_, row_sum_scratch(device_.gpu(), 1, p.size(0)));
+    return mean;
+  }
+
   void update(const Tensor& p, Names& names) const {
+    names.gradient.reset();
+    if (options_.maximize) names.gradient = like("negated_grad", p);
     norm(p);
     if (p.dim() > 1) {
       names.row_mean = over_columns(p, "row_mean", row_of(p.sizes()));
       names.column_mean = over_rows(p, "col_mean", column_of(p.sizes()));
       names.var_estimate = device_.empty(p.sizes(), p.dtype());
-      const Tensor mean = device_.empty({1, 1}, p.dtype());
-      reduction_scratch(device_, row_sum_scratch(device_.gpu(), 1, p.size(0)));
+      mean_of_rows(p);
     } else {
       names.grad_squared = like("grad_squared", p);
       names.var_estimate = like("var_estimate", p);
@@ -74,13 +123,15 @@ class TorchAdafactor : public Optimizer {
     norm(names.update);
   }
 
+  OptimizerOptions options_;
   std::vector<Tensor> states_;
 };
 
 // transformers/optimization.py, Adafactor: in fp32, with copies of a half-precision parameter and its gradient.
 class TransformersAdafactor : public Optimizer {
  public:
-  using Optimizer::Optimizer;
+  TransformersAdafactor(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options)
+      : Optimizer(device, std::move(parameters)), options_(options) {}
 
   void step() override {
     Names names;
@@ -93,13 +144,14 @@ class TransformersAdafactor : public Optimizer {
 
  private:
   struct State {
-    Tensor row, column, whole, rms;
+    Tensor average, row, column, whole, rms;
   };
   struct Names {
     Tensor gradient, parameter, update;
   };
 
   void make_state(const Tensor& p, State& made) const {
+    if (options_.first_moment) made.average = state("exp_avg", p.sizes(), Dtype::float32);
     if (p.dim() > 1) {
       made.row = state("exp_avg_sq_row", {p.size(0)}, Dtype::float32);
       made.column = state("exp_avg_sq_col", {p.size(1)}, Dtype::float32);
@@ -136,6 +188,7 @@ class TransformersAdafactor : public Optimizer {
     if (half) names.parameter = like("p_data_fp32", p, Dtype::float32);
     const Tensor& parameter = half ? names.parameter : p;
     held.rms = rms(parameter);
+    if (options_.scale_parameter) device_.scratch(Bytes{1});  // _get_lr: max(eps, RMS) compares
     {
       const Tensor squared = like("grad_squared", p, Dtype::float32);
       names.update = like("update", squared);
@@ -151,17 +204,19 @@ class TransformersAdafactor : public Optimizer {
       Tensor ratio = rms(names.update);
       ratio = like("ratio", ratio);
     }
+    if (options_.first_moment) names.update = held.average;
     like("negated", names.update);
   }
 
+  OptimizerOptions options_;
   std::vector<State> states_;
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_adafactor(Device& device, std::vector<NamedTensor> parameters, const OptimizerOptions& options) {
-  if (options.name == OptimizerName::adafactor) return std::make_unique<TorchAdafactor>(device, std::move(parameters));
-  return std::make_unique<TransformersAdafactor>(device, std::move(parameters));
+  if (options.name == OptimizerName::adafactor) return std::make_unique<TorchAdafactor>(device, std::move(parameters), options);
+  return std::make_unique<TransformersAdafactor>(device, std::move(parameters), options);
 }
 
 }  // namespace llmem

@@ -62,7 +62,9 @@ class Moments : public Optimizer {
   }
 
  private:
-  bool copies_gradients() const { return options_.weight_decay && !rule_.decoupled_decay; }
+  bool decays_gradients() const { return options_.weight_decay && !rule_.decoupled_decay; }
+  // One copy serves both: the decay is added in place to what maximize has negated.
+  bool copies_gradients() const { return options_.maximize || decays_gradients(); }
 
   void make_states() {
     for (const NamedTensor& parameter : parameters_) {
@@ -75,6 +77,11 @@ class Moments : public Optimizer {
       if (options_.momentum) states_.push_back(state_like("momentum_buffer", parameter.tensor));
       if (options_.centered) states_.push_back(state_like("grad_avg", parameter.tensor));
     }
+  }
+
+  // torch/optim/adam.py, radam.py: `del device_grads` once the moments have them
+  bool drops_copies() const {
+    return options_.name == OptimizerName::adam || options_.name == OptimizerName::adamw || options_.name == OptimizerName::radam;
   }
 
   // Of everything, the list of absolute values (Adamax) and Adagrad's numerator are made in the copies of the gradients, if there are any.
@@ -90,7 +97,8 @@ class Moments : public Optimizer {
         alive.push_back(like(name, parameter.tensor));
       }
     };
-    if (copies_gradients()) list("decayed_grad");
+    if (copies_gradients()) list("copied_grad");
+    if (drops_copies()) alive.clear();
     for (const char* name : rule_.lists) {
       if (name && !(copies_gradients() && reuses_copies(name))) list(name);
     }
@@ -101,7 +109,8 @@ class Moments : public Optimizer {
     for (const NamedTensor& parameter : parameters_) {
       const ModuleScope scope = scope_of(parameter);
       gradient.reset();
-      if (copies_gradients()) gradient = like("decayed_grad", parameter.tensor);
+      if (options_.maximize) gradient = like("negated_grad", parameter.tensor);
+      if (decays_gradients()) gradient = like("decayed_grad", parameter.tensor);
       Tensor last;
       for (int i = 0; i < 2; ++i) {
         const char* name = rule_.temporaries[static_cast<std::size_t>(i)];
@@ -128,15 +137,16 @@ class Sgd : public Optimizer {
     const bool first = options_.momentum && momentum_.empty();
     std::vector<Tensor> copies;
     Tensor gradient;
-    if (options_.weight_decay && options_.implementation == OptimizerImplementation::foreach) {
+    if ((options_.weight_decay || options_.maximize) && options_.implementation == OptimizerImplementation::foreach) {
       for (const NamedTensor& parameter : parameters_) {
         const ModuleScope scope = scope_of(parameter);
-        copies.push_back(like("decayed_grad", parameter.tensor));
+        copies.push_back(like("copied_grad", parameter.tensor));
       }
     }
     for (const NamedTensor& parameter : parameters_) {
       const ModuleScope scope = scope_of(parameter);
       gradient.reset();
+      if (options_.maximize && loop) gradient = like("negated_grad", parameter.tensor);
       if (options_.weight_decay && loop) gradient = like("decayed_grad", parameter.tensor);
       if (first) momentum_.push_back(state_like("momentum_buffer", parameter.tensor));
       if (options_.nesterov && loop) gradient = like("nesterov_grad", parameter.tensor);

@@ -32,6 +32,7 @@ ForwardOptions forward_options(const Spec& spec) {
   options.half = autocast_of(spec).value_or(training.weights);
   options.checkpointing = training.checkpointing;
   options.checkpoint_every = training.checkpoint_every;
+  options.offload_checkpoints = spec.offload.activations;
   options.loss = training.loss;
   options.loss_chunk = training.loss_chunk;
   // gradient_checkpointing_enable asks for it; embeddings that train have a gradient anyway.
@@ -55,6 +56,10 @@ class TrainingLoop {
         gives_positions_(spec.tensor.degree > 1 && !spec.tensor.hf_plan),
         scaler_(device) {
     if (rank.update_groups.empty()) rank.update_groups.push_back({rank.updated.value_or(rank.optimized), {}});
+    if (training_.optimizer.in_backward) {
+      step_in_backward();
+      return;
+    }
     for (const UpdateGroup& group : rank.update_groups) {
       append_optimizers(optimizers_, device, group.parameters, spec.training.optimizer);
       optimizers_.back()->before_update = group.before_update;
@@ -89,6 +94,18 @@ class TrainingLoop {
   }
 
  private:
+  // An optimizer for each parameter, run by its register_post_accumulate_grad_hook, which then lets the gradient go.
+  void step_in_backward() {
+    for (const NamedTensor& each : rank_.optimized) {
+      const auto own = std::make_shared<Optimizers>();
+      append_optimizers(*own, device_, {each}, training_.optimizer);
+      each.tensor->accumulator->post_hook = [this, own, parameter = each.tensor.get()] {
+        update_all(device_, *own);
+        parameter->grad.reset();
+      };
+    }
+  }
+
   void make_batch(std::int64_t rows) {
     const ModuleScope scope(device_, "batch");
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
@@ -121,6 +138,7 @@ class TrainingLoop {
       if (training_.mask == Mask::padded && training_.objective == Objective::sft && training_.loss != Loss::trl_tiled)
         mask = device_.empty(ids_.sizes(), Dtype::int64);
       rank_.before_micro_batch(a + 1 == training_.accumulation);
+      const With offload(device_.offloads_saved, spec_.offload.activations && training_.checkpointing == Checkpointing::none);
       const AutocastRegion autocast(device_, autocast_of(spec_));
       loss_ = compute_loss(std::move(mask));
     }
@@ -140,7 +158,10 @@ class TrainingLoop {
   // The mask of a padded batch dies with the forward's arguments.
   Tensor compute_loss(Tensor mask) {
     ForwardOptions options = forward_options(spec_);
-    if (mask) options.padding = {std::move(mask), true};
+    if (mask)
+      options.padding = {std::move(mask), true};
+    else if (training_.mask == Mask::padded)
+      options.padding = {device_.empty(ids_.sizes(), Dtype::int64), true};
     options.position_ids = position_ids_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);

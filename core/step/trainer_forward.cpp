@@ -125,7 +125,9 @@ Tensor TrainerForward::smoothed(const Batch& batch, Tensor* kept) {
   const Tensor logits = logits_of(batch);
   if (kept) *kept = logits;
   const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
-  return label_smoothed_loss(logits, batch.labels, options_.num_items);
+  // LabelSmoother before version 5 counts the tokens itself.
+  const bool counts = spec_.software.transformers != Transformers::v5;
+  return label_smoothed_loss(logits, batch.labels, counts ? Tensor() : options_.num_items);
 }
 
 FusedHead TrainerForward::fused(const Batch& batch) {

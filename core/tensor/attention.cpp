@@ -256,7 +256,9 @@ Tensor bias_of(const Tensor& mask, Dtype dtype) {
   Device& device = mask.device();
   const OpScope op(device, "attn_mask");
   Tensor bias;
-  {
+  if (mask.dtype() != Dtype::boolean) {
+    bias = autocast(mask);  // numbers already
+  } else {
     const Tensor zero = device.empty({}, dtype), minus_infinity = device.empty({}, dtype);
     bias = device.empty(mask.sizes(), dtype);
   }
@@ -285,13 +287,68 @@ Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& v
 
 }  // namespace
 
+namespace {
+
+// sdp_utils.cpp, minimum_gemm_alignment
+bool is_aligned(const Tensor& query) {
+  const std::int64_t alignment = query.dtype() != Dtype::float32 ? 8 : query.device().gpu().compute_capability >= 80 ? 4 : 1;
+  return query.size(3) % alignment == 0;
+}
+
+// aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math, with a mask: in fp32. `half_weights` is its other
+// result.
+Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability, Tensor& half_weights) {
+  Device& device = q.device();
+  const With no_autocast(device.autocast, std::optional<Dtype>());
+  const Dtype origin = q.dtype();
+  const auto accurate = [&](const Tensor& states) { return origin == Dtype::float32 ? states : to(states, Dtype::float32); };
+  const Tensor query_acc = accurate(q);
+  const Tensor key_acc = accurate(k);
+  const Tensor value_acc = accurate(v);
+  const Tensor query = mul_scalar(query_acc);
+  const auto scores = [&] {
+    const Tensor scaled = mul_scalar(transpose(key_acc, 2, 3));
+    return matmul(query, scaled);
+  };
+  Tensor weights = scores();
+  {  // _safe_softmax
+    const Tensor probabilities = softmax_last(weights);
+    Dims rows = weights.sizes();
+    rows[3] = 1;
+    {
+      const Tensor masked = device.empty(weights.sizes(), Dtype::boolean), masked_rows = device.empty(rows, Dtype::boolean);
+      device.scratch(size_of(Dtype::float32));
+    }
+    weights = probabilities;
+  }
+  weights = dropout(weights, probability);
+  if (origin != Dtype::float32) half_weights = unary_no_grad(weights, "to", origin);
+  const auto product = [&] {
+    const Tensor whole = matmul(weights, value_acc);
+    return origin == Dtype::float32 ? whole : to(whole, origin);
+  };
+  return product();
+}
+
+Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability) {
+  Tensor half_weights;
+  return composite(q, k, v, probability, half_weights);
+}
+
+}  // namespace
+
 // aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash attention takes half precision only, and no mask.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout) {
   const Tensor v = autocast(value);
   const Tensor k = autocast(key);
   const Tensor q = autocast(query);
+  if (mask && !is_aligned(q)) {
+    const Tensor bias = bias_of(mask, q.dtype());
+    return composite(q, k, v, dropout);
+  }
   if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()), dropout);
-  return q.dtype() == Dtype::float32 || v.size(3) != q.size(3) ? efficient(q, k, v, {}, dropout) : flash_of_any_head(q, k, v, dropout);
+  const bool flash = q.dtype() != Dtype::float32 && v.size(3) == q.size(3) && query.device().gpu().compute_capability >= 80;
+  return flash ? flash_of_any_head(q, k, v, dropout) : efficient(q, k, v, {}, dropout);
 }
 
 // transformers modeling_flash_attention_utils.py, fa_peft_integration_check: what is not in half precision is cast.

@@ -23,6 +23,10 @@ Saved::Saved(const Tensor& tensor) {
     index_ = frame->number_saved();
     return;
   }
+  if (device.offloads_saved && !frame) {
+    offload(tensor);
+    return;
+  }
   // SavedVariable keeps a leaf itself. That shows only where its memory is exchanged while it is saved: `param.data = …`.
   const bool itself = device.module_hooks && !frame && !tensor->grad_fn;
   alias_ = itself ? tensor : detach(tensor);
@@ -30,11 +34,22 @@ Saved::Saved(const Tensor& tensor) {
   if (frame) frame->keep_recomputed(alias_);
 }
 
+// torch/autograd/graph.py, save_on_cpu: packed.copy_(tensor) into contiguous memory of the host; a copy on the GPU comes first where the
+// tensor is not (aten/src/ATen/native/cuda/Copy.cu, copy_requires_temporaries).
+void Saved::offload(const Tensor& tensor) {
+  Device& device = tensor.device();
+  const Bytes bytes = size_of(tensor.dtype()) * tensor.numel();
+  if (!tensor.contiguous()) device.scratch(bytes);
+  alias_ = device.unallocated(tensor.sizes(), tensor.dtype());
+  index_ = on_host;
+}
+
 Saved::~Saved() {
   if (frame_) frame_->forget(index_);
 }
 
 Tensor Saved::unpack() const {
+  if (index_ == on_host) return alias_.device().empty(alias_.sizes(), alias_.dtype());
   Tensor tensor = frame_ ? frame_->take(index_) : alias_;
   if (tensor) tensor.device().meter.reads(tensor.bytes_read());
   return tensor;

@@ -27,7 +27,10 @@ class Saved {
   Tensor unpack() const;
 
  private:
-  Tensor alias_;  // shares the memory, not the place in the graph
+  [[gnu::cold]] void offload(const Tensor& tensor);
+
+  static constexpr int on_host = -1;
+  Tensor alias_;  // shares the memory, not the place in the graph; on the host: has none
   Ref<CheckpointFrame> frame_;
   int index_ = 0;
 };

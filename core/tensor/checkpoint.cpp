@@ -54,6 +54,29 @@ Tensor checkpoint(Device& device, std::function<Tensor()> function) {
   return Ref<CheckpointFrame>(new CheckpointFrame(device, std::move(function)))->run();
 }
 
+// torch/utils/checkpoint.py, _NoopSaveInputs: saves the arguments, which come back when the first tensor is asked for.
+Tensor checkpoint_offloaded(const std::function<Tensor(const Tensor& input)>& function, Tensor input) {
+  struct Argument {
+    Tensor live;  // until the first run is over
+    Saved saved;
+    bool requires_grad = false;
+  };
+  Device& device = input.device();
+  const auto argument = std::make_shared<Argument>();
+  {
+    const With offload(device.offloads_saved, true);
+    argument->saved = Saved(input);
+  }
+  argument->requires_grad = input.requires_grad();
+  argument->live = std::move(input);
+  return checkpoint(device, [argument, function] {
+    if (argument->live) return function(std::exchange(argument->live, Tensor()));
+    const Tensor again = argument->saved.unpack();
+    if (argument->requires_grad) require_grad_of_activation(again);
+    return function(again);
+  });
+}
+
 // torch/utils/checkpoint.py, CheckpointFunction
 Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input) {
   Recorder grad("CheckpointFunction", {&input});

@@ -46,6 +46,9 @@ void destroy(CheckpointFrame* frame);
 // `function` must hold the tensors it reads: they are kept until the backward of what it computed is over.
 Tensor checkpoint(Device& device, std::function<Tensor()> function);
 
+// … inside torch.autograd.graph.save_on_cpu: the input waits in the host's memory.
+Tensor checkpoint_offloaded(const std::function<Tensor(const Tensor& input)>& function, Tensor input);
+
 // torch.utils.checkpoint.checkpoint(function, input, use_reentrant=True): runs `function` outside the graph, and again inside the backward
 // of its result, with a backward pass of its own. What `function` holds lives as long as the graph.
 Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input);

@@ -103,6 +103,7 @@ class Device {
   Thread thread = Thread::main;
   std::uint8_t stream = 0;
   Ref<CheckpointFrame> saving_frame;     // whose hooks see what is saved; null: tensors are kept as they are
+  bool offloads_saved = false;           // inside torch.autograd.graph.save_on_cpu: what is saved goes to the host and comes back as a copy
   bool stopped = false;                  // a recomputation that has all it came for: nothing more is computed
   std::uint64_t next_sequences[2] = {};  // of the next autograd node, by thread
   std::uint64_t backward_passes = 0;

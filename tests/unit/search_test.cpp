@@ -27,6 +27,23 @@ Json value_of(const std::string& envelope) {
   return json["value"];
 }
 
+// The largest batch on a device is PyTorch's: tests/vectors/largest.jsonl has runs of real PyTorch over a device of that memory with so many
+// rows, which went through, and with one more, which ran out of memory.
+TEST(Largest, AsPyTorchOnADeviceOfThatMemory) {
+  const std::vector<Json> vectors = file_lines("tests/vectors/largest.jsonl");
+  ASSERT_EQ(vectors.size() % 2, 0u);
+  for (std::size_t i = 0; i < vectors.size(); i += 2) {
+    Json spec = vectors[i]["spec"];
+    const std::int64_t rows = spec["training"]["micro_batch"].get<std::int64_t>();
+    ASSERT_TRUE(vectors[i]["expected"]["out_of_memory"].is_null());
+    ASSERT_FALSE(vectors[i + 1]["expected"]["out_of_memory"].is_null());
+    ASSERT_EQ(vectors[i + 1]["spec"]["training"]["micro_batch"].get<std::int64_t>(), rows + 1);
+    spec["training"].erase("micro_batch");
+    const Json answer = value_of(largest(Json({{"of", "micro_batch"}, {"spec", spec}}).dump(), embedded_presets()));
+    EXPECT_EQ(answer["largest"].get<std::int64_t>(), rows) << vectors[i]["id"];
+  }
+}
+
 TEST(Changed, ReplacesParallelAndMergesTheRest) {
   const Json spec = {{"training", {{"micro_batch", 4}, {"sequence", 512}}},
                      {"parallel", {{"data", {{"kind", "ddp"}, {"degree", 8}, {"bucket_cap_mb", 5}}}}}};

@@ -210,8 +210,6 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   const auto one = [](const Reading<Spec>& reading, const std::string& at) {
     EXPECT_EQ(places(reading.problems), Places{at + " unsupported"});
   };
-  one(training({{"optimizer", {{"name", "adamw_8bit_torchao"}}}}), "/training/optimizer/name");
-  one(training({{"optimizer", {{"name", "adafactor"}, {"implementation", "foreach"}}}}), "/training/optimizer/implementation");
   one(training({{"optimizer", {{"name", "adamw"}, {"capturable", true}}}}), "/training/optimizer/capturable");
   one(training({{"checkpointing", "selective"}}), "/training/checkpointing");
   one(training({{"attention", "flex"}}), "/training/attention");
@@ -223,12 +221,38 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(parallel({{"tensor", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/tensor/degree");
   one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/pipeline/degree");
   one(parallel({{"data", {{"kind", "fsdp2"}, {"degree", 2}}}, {"offload", {{"activations", "cpu"}}}}), "/parallel/offload/activations");
-  one(read(with("cluster", {{"gpu", "t4"}})), "/cluster/gpu");
-  one(read(with("allocator", {{"roundup_power2_divisions", 4}})), "/allocator/roundup_power2_divisions");
-  one(read(with("allocator", {{"garbage_collection_threshold", 0.8}})), "/allocator/garbage_collection_threshold");
+  Json trainer = with("training", {{"loop", "trainer"}});
+  trainer["parallel"]["offload"]["activations"] = "cpu";
+  one(read(trainer), "/parallel/offload/activations");
+  one(read(with("cluster", {{"gpu", "t4"}})), "/training/weights");
   one(read(with("software", {{"torch", "2.1"}})), "/software/torch");
   one(read(with("software", {{"transformers", "4.37.2"}})), "/software/transformers");
   one(read(with("software", {{"stack", "megatron"}})), "/software/stack");
+}
+
+TEST(Spec, WhatTrains) {
+  const auto some = training({{"trained", {"layers.1", "lm_head"}}, {"frozen", {"embed_tokens"}}});
+  EXPECT_TRUE(some.problems.empty()) << shown(some.problems);
+  EXPECT_EQ(some.value.training.trained, (std::vector<std::string>{"layers.1", "lm_head"}));
+  EXPECT_EQ(some.value.training.frozen, std::vector<std::string>{"embed_tokens"});
+  EXPECT_EQ(places(training({{"method", "lora"}, {"frozen", {"mlp"}}}).problems), Places{"/training/frozen conflict"});
+  EXPECT_EQ(places(training({{"trained", "mlp"}}).problems), Places{"/training/trained type"});
+}
+
+// What needs all gradients at once, or more than one backward, does not go with a step in each backward.
+TEST(Spec, OptimizerInBackward) {
+  const Json optimizer = {{"name", "adamw"}, {"in_backward", true}};
+  EXPECT_TRUE(training({{"optimizer", optimizer}}).value.training.optimizer.in_backward);
+  const std::vector<std::pair<std::string, Json>> others = {
+      {"accumulation", 2}, {"max_grad_norm", 1.0}, {"grad_scaler", true}, {"loop", "trainer"}};
+  for (const auto& [key, value] : others)
+    EXPECT_EQ(places(training({{"optimizer", optimizer}, {key, value}}).problems), Places{"/training/optimizer conflict"}) << key;
+}
+
+TEST(Spec, AllocatorOptions) {
+  EXPECT_EQ(read(with("allocator", {{"roundup_power2_divisions", 4}})).value.allocator.roundup_power2_divisions, 4);
+  EXPECT_EQ(problems_of(with("allocator", {{"roundup_power2_divisions", 3}})), Places{"/allocator/roundup_power2_divisions range"});
+  EXPECT_TRUE(read(with("allocator", {{"garbage_collection_threshold", 0.8}})).problems.empty());
 }
 
 TEST(Spec, OptionsWithoutInfluenceAreAccepted) {
@@ -240,6 +264,8 @@ TEST(Spec, OptionsWithoutInfluenceAreAccepted) {
                        {"betas", {0.9, 0.999}},
                        {"amsgrad", false},
                        {"implementation", "fused"}}}}),
+           training({{"optimizer", {{"name", "adafactor_hf"}, {"relative_step", true}, {"warmup_init", true}}}}),
+           training({{"optimizer", {{"name", "adafactor"}, {"beta2_decay", -0.8}, {"d", 1.0}}}}),
            training({{"max_grad_norm", 0}}),
            training({{"weight_decay", 0.1}, {"logging_steps", 1}, {"loss_chunk", 4096}, {"prepare_kbit", false}}),
            training({{"kernels", {{"liger", {{"rope", false}}}}}}),
@@ -315,7 +341,7 @@ TEST(Gpus, Described) {
             (Places{"/cluster/gpu/compute_capability missing", "/cluster/gpu/sms missing"}));
   EXPECT_EQ(problems_of(with("cluster", {{"gpu", {{"compute_capability", 9.0}, {"sms", 132}}}})),
             Places{"/cluster/gpu/compute_capability range"});
-  EXPECT_EQ(problems_of(with("cluster", {{"gpu", {{"compute_capability", 75}, {"sms", 40}}}})), Places{"/cluster/gpu unsupported"});
+  EXPECT_EQ(problems_of(with("cluster", {{"gpu", {{"compute_capability", 70}, {"sms", 80}}}})), Places{"/cluster/gpu unsupported"});
   EXPECT_EQ(problems_of(with("cluster", {{"gpu", 3}})), Places{"/cluster/gpu type"});
 }
 

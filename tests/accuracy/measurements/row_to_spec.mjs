@@ -47,6 +47,7 @@ function modelOf(row, framework, method, presets, notes) {
   const found = findModel(row.model, count(row.n_params), presets);
   if (found.refuse) refuse(found.refuse);
   if (found.assumed) notes.push(found.assumed);
+  if (framework.expertsOnItsOwn && method.base && hasExperts(found.config)) refuse(framework.expertsOnItsOwn);
   const changes = {};
   if (framework.padToken && lacksPadToken(found.config)) {
     changes.vocab_size = found.config.vocab_size + 1;
@@ -56,6 +57,8 @@ function modelOf(row, framework, method, presets, notes) {
   if (found.key && Object.keys(changes).length === 0) return found.id;  // a preset as it is
   return { name: found.id, config: { ...found.config, ...changes } };
 }
+
+const hasExperts = (config) => [config, config.text_config ?? {}].some((c) => c.num_experts || c.num_local_experts || c.n_routed_experts);
 
 // SentencePiece tokenizers of Llama 2's time come without a pad token.
 const lacksPadToken = ({ model_type: type, vocab_size: words }) => ['llama', 'mistral', 'mixtral'].includes(type) && words === 32000;

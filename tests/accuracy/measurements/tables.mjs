@@ -17,7 +17,7 @@ export const frameworks = [
     differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too',
   },
   { match: /prime-rl/, name: 'prime-rl', clip: 1.0, differs: 'prime-rl\'s loop holds the logits of a micro-batch until its backward is done' },
-  { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels' },
+  { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels', expertsOnItsOwn: 'axolotl quantises experts, which are no Linears of bitsandbytes\'s, by code of its own' },
   { match: /fsdp_qlora/, name: 'fsdp_qlora', upcast: false, prepareKbit: false },
   { match: /megatron|simumax|nemo-rl|primus/i, name: 'Megatron', stack: 'megatron' },
   { match: /colossalai/i, name: 'ColossalAI', differs: 'ColossalAI\'s ZeRO, played as DeepSpeed\'s' },
