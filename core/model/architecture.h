@@ -30,6 +30,7 @@ enum class NormKind : std::uint8_t {
   rms,             // weight * x.to(dtype): llama
   rms_float,       // (weight * x).to(dtype): olmo2
   rms_one_plus,    // (x * (1 + weight)).to(dtype): gemma
+  rms_fused,       // torch.nn.RMSNorm: torchtitan
   layer,           // nn.LayerNorm
   layer_bare,      // without weight, in fp32: olmo
   layer_cohere,    // in fp32, with a weight and no bias, op by op: cohere
@@ -118,6 +119,22 @@ struct DeltaNet {
   std::int64_t values() const { return value_heads * value_dim; }
 };
 
+// What Megatron-Core's TransformerConfig and GPTModel need to know of a model.
+struct MegatronShape {
+  std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_dim = 0, vocabulary = 0, positions = 0;
+  bool learned_positions = false;  // position_embedding_type; else rotary
+  bool rms = false;                // normalization
+  bool gated = false;              // swiglu
+  bool linear_bias = false;        // add_bias_linear
+  bool qkv_bias = false;           // add_qkv_bias, where linear_bias is not
+  bool qk_norm = false;            // qk_layernorm
+  bool tied = false;
+  double hidden_dropout = 0, attention_dropout = 0;
+  LatentAttention latent;
+  Experts experts;
+  std::int64_t mtp_layers = 0;  // multi-token prediction
+};
+
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.
 struct Architecture {
   std::string model_type;   // "llama", "qwen3", …
@@ -185,6 +202,8 @@ struct Architecture {
   std::int64_t longest_sequence = 0;  // mpt: what its biases are made for
 
   std::int64_t vision_size = 0;  // features of an image token that enter the projector
+
+  std::optional<MegatronShape> megatron;  // of a config in Megatron's own arguments
 
   std::string_view unplayed;  // what of this config is known by its tensors only; "": nothing
 

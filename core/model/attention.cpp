@@ -199,6 +199,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {
     switch (context.attention) {
+      case Attention::fused:  // Megatron's, which has modules of its own
       case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys, context.ring);
       case Attention::flash_attention_2: return flash_attention(query, key, value, context);
       case Attention::eager: break;

@@ -155,16 +155,25 @@ void CausalLm::split(const Split& split) {
   norm_.on_dtensors = split.sequence;
 }
 
-Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const {
+Tensor CausalLm::run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept,
+                           Checkpointing inside) const {
   const ModuleScope scope(input.device(), std::to_string(index));
   Tensor dropped;
   const auto forward = [&](const Tensor& states) {
     return body_ ? body_->layer(index, states, context, kept ? *kept : dropped)
                  : layers_[static_cast<std::size_t>(index)].forward(states, context);
   };
-  if (!hooks.before) return call_module(input.device(), input, itself, {}, forward);
-  const Tensor entered = hooks.before(index, input);
-  return hooks.after(index, forward(entered));
+  const auto checkpointed = [&](const Tensor& states) {
+    const auto again = [this, index, context, states] {
+      Tensor unused;
+      return body_ ? body_->layer(index, states, context, unused) : layers_[static_cast<std::size_t>(index)].forward(states, context);
+    };
+    return checkpoint(states.device(), again, inside == Checkpointing::selective);
+  };
+  if (!hooks.before && inside == Checkpointing::none) return call_module(input.device(), input, itself, {}, forward);
+  const Tensor entered = hooks.before ? hooks.before(index, input) : input;
+  Tensor output = inside == Checkpointing::none ? forward(entered) : checkpointed(entered);
+  return hooks.after ? hooks.after(index, std::move(output)) : output;
 }
 
 Tensor CausalLm::embedded(const Tensor& ids, bool require_grad) const {
@@ -253,8 +262,15 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
       Tensor* out = input.device().thread == Thread::main ? &next : nullptr;
       return run_layer(i, input, context, inner, out);
     };
-    switch (i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none) {
+    const Checkpointing checkpointing = i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none;
+    if (options.checkpoints_inside_hooks) {
+      hidden = run_layer(i, hidden, context, inner, nullptr, checkpointing);
+      if (around) hidden = hooks.after(i, hidden);
+      continue;
+    }
+    switch (checkpointing) {
       case Checkpointing::none: hidden = first_run(hidden); break;
+      case Checkpointing::selective:
       case Checkpointing::full:
         hidden = options.offload_checkpoints ? checkpoint_offloaded(first_run, hidden)
                                              : checkpoint(device, [first_run, hidden] { return first_run(hidden); });
@@ -485,6 +501,14 @@ void CausalLm::use_liger(const LigerKernels& kernels) {
     layer.mlp.liger = kernels.swiglu;
   }
   norm_.liger = kernels.rms_norm;
+}
+
+// torchtitan/models/llama3/model.py and models/qwen3/model.py: torch.nn.RMSNorm; queries and keys are turned as complex numbers, or with cosines
+// in fp32.
+Architecture as_torchtitan(Architecture architecture) {
+  architecture.norm = NormKind::rms_fused;
+  architecture.rotary = architecture.qk_norm ? Rotary::halves_float : Rotary::complex;
+  return architecture;
 }
 
 }  // namespace llmem

@@ -105,7 +105,9 @@ class CausalLm {
   Tensor decoded(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks, Tensor* kept_logits) const;
   Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const;
-  Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept) const;
+  // `inside`: checkpointing of what the hooks are around
+  Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept,
+                   Checkpointing inside = Checkpointing::none) const;
 
   Tensor head_input(const Tensor& hidden) const;
   Tensor scaled(Tensor logits) const;
@@ -130,5 +132,8 @@ class CausalLm {
   Split split_;
   std::vector<NamedLinear> linears_;
 };
+
+// The same model in torchtitan's modules.
+Architecture as_torchtitan(Architecture architecture);
 
 }  // namespace llmem

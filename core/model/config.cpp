@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "model/families.h"
+#include "model/megatron_model.h"
 #include "model/mixture.h"
 #include "spec/reader.h"
 
@@ -246,6 +247,14 @@ bool is_llamas_layer(const Architecture& a) {
          a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
 }
 
+// torchtitan has models of its own: of those, what is played.
+std::optional<Problem> check_torchtitan(const Spec& spec, const Architecture& a) {
+  if (spec.training.stack != Stack::torchtitan || (is_llamas_layer(a) && !a.qkv_bias && !a.output_bias)) return std::nullopt;
+  return Problem{
+      "/software/stack", "unsupported",
+      "\"" + a.model_type + "\" is not supported with torchtitan yet. Supported: models of Llama's kind without biases (llama, qwen3)"};
+}
+
 // What a tensor-parallel group has to divide.
 std::optional<Problem> check_split(std::int64_t ranks, DataKind data, const Architecture& a) {
   const auto does_not_divide = [&](const char* code, std::int64_t count, const char* what) {
@@ -311,6 +320,11 @@ std::optional<Problem> check_flash(const Architecture& a) {
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
+  if (spec.training.stack == Stack::megatron) return check_megatron_sizes(spec, a);
+  if (a.megatron)
+    return {{"/model/config/model_type", "conflict",
+             "a model in Megatron's own arguments runs in Megatron: give software {\"stack\": \"megatron\"}"}};
+  if (std::optional<Problem> problem = check_torchtitan(spec, a)) return {*std::move(problem)};
   const double tokens = static_cast<double>(spec.training.micro_batch) * static_cast<double>(spec.training.sequence);
   const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
   // Generous: 64 tensors of each width a token and a layer, 8 bytes an element. With eager attention also 8 of [heads, sequence].

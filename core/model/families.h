@@ -44,6 +44,7 @@ std::span<const Family> state_space_families();  // Mamba and hybrids
 std::span<const Family> hybrid_families();       // of attention with convolutions, linear attention or state-space layers
 std::span<const Family> uneven_families();       // decoders whose layers differ, or whose code is not part of transformers
 std::span<const Family> multimodal_families();   // with a tower for images before the decoder
+std::span<const Family> megatron_families();     // in the arguments of Megatron-LM
 const Family* find_family(std::string_view model_type);
 std::vector<std::string_view> family_names(Coverage least);
 

@@ -1,6 +1,7 @@
 #include "model/norms.h"
 
 #include "tensor/device.h"
+#include "tensor/megatron.h"
 #include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
@@ -84,6 +85,7 @@ Tensor normed(const Norm& norm, const Tensor& hidden_states) {
   if (norm.liger && norm.kind == NormKind::rms) return liger_rms_norm(hidden_states, norm.weight);
   switch (norm.kind) {
     case NormKind::rms: return RmsNorm{norm.weight, norm.on_dtensors}.forward(hidden_states);
+    case NormKind::rms_fused: return fused_norm(hidden_states, norm.weight, {});
     case NormKind::rms_float: return rms_float(hidden_states, norm.weight);
     case NormKind::rms_one_plus: return rms_one_plus(hidden_states, norm.weight);
     case NormKind::layer: return layer_norm(hidden_states, norm.weight, norm.bias);

@@ -14,6 +14,7 @@ struct ForwardOptions {
   Attention attention = Attention::sdpa;
   Dtype half = Dtype::bfloat16;                       // what flash-attn is given where states are in fp32
   Checkpointing checkpointing = Checkpointing::none;  // of every decoder layer, or
+  bool checkpoints_inside_hooks = false;              // torchtitan: a parallel method wraps what is checkpointed
   std::int64_t checkpoint_every = 1;                  // of each so many-th, from the first on
   bool offload_checkpoints = false;                   // what a checkpointed layer keeps lies in the host's memory
   bool inputs_require_grad = false;                   // PreTrainedModel.enable_input_require_grads

@@ -70,6 +70,7 @@ Rank make_data_parallel(Device& device, const Spec& spec, const Architecture& ar
   if (spec.pipeline.degree > 1) return pipeline_stage(device, spec, architecture);
   if (spec.tensor.degree > 1 && spec.data.kind == DataKind::none) return tensor_parallel(device, spec, architecture);
   switch (spec.data.kind) {
+    case DataKind::distributed_optimizer:  // Megatron's, which is played elsewhere
     case DataKind::none: return whole_model(device, spec, architecture);
     case DataKind::ddp: return distributed_data_parallel(device, spec, architecture);
     case DataKind::zero_redundancy: return zero_redundancy(device, spec, architecture);

@@ -45,6 +45,7 @@ std::int64_t period_of(const Spec& spec, const Trace& trace, std::int64_t played
 }  // namespace
 
 RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
+  if (spec.training.stack == Stack::megatron) return {play(spec, architecture, keep_shapes), true};  // which knows what repeats
   const std::int64_t all = spec.training.accumulation;
   for (std::int64_t played = kFirstTry; played < all;) {
     RepeatedPlay result{play(spec, architecture, keep_shapes, played), false};

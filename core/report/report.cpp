@@ -116,7 +116,9 @@ Result<Report> report_on(const Played& played) {
   if (runs.unlimited.out_of_memory)
     return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
   report.ranks.push_back(rank_report(played, runs, std::move(outside)));
-  if (const std::optional<Machine> machine = machine_of(spec.cluster)) report.step_time = step_time(spec, played.trace, *machine);
+  const bool timed = spec.training.stack != Stack::megatron;  // of Megatron's kernels no efficiency is known
+  if (const std::optional<Machine> machine = timed ? machine_of(spec.cluster) : std::nullopt)
+    report.step_time = step_time(spec, played.trace, *machine);
   // Some boards have no link to others, and then no time to speak of.
   if (report.step_time && !std::isfinite(report.step_time->seconds)) report.step_time.reset();
   report.verdict = verdict_on(spec, report.ranks.front(), memory);

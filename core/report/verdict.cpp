@@ -8,11 +8,14 @@ namespace {
 // The method as the subject of a sentence.
 std::string method(const Spec& spec, std::int64_t stage) {
   if (spec.pipeline.degree > 1) return "Stage " + std::to_string(stage) + " of the pipeline";
-  if (spec.tensor.degree > 1) return spec.data.kind == DataKind::none ? "Tensor parallelism" : "Tensor parallelism with FSDP2";
+  if (spec.training.stack == Stack::megatron && spec.data.kind != DataKind::distributed_optimizer) return "Megatron-LM";
+  if (spec.tensor.degree > 1 && spec.training.stack != Stack::megatron)
+    return spec.data.kind == DataKind::none ? "Tensor parallelism" : "Tensor parallelism with FSDP2";
   switch (spec.data.kind) {
     case DataKind::none: return "Training on one GPU";
     case DataKind::ddp: return "DDP";
     case DataKind::zero_redundancy: return "DDP with ZeroRedundancyOptimizer";
+    case DataKind::distributed_optimizer: return "Megatron's distributed optimizer";
     case DataKind::zero1: return "ZeRO-1";
     case DataKind::zero2: return "ZeRO-2";
     case DataKind::zero3: return "ZeRO-3";

@@ -225,6 +225,44 @@ void read_bitsandbytes(ObjectReader& software, std::optional<BaseQuantization>& 
   if (base && base->bits == 4 && number < 43'002) base->keeps_inputs = true;
 }
 
+constexpr Choice kStacks[] = {{"transformers", static_cast<int>(Stack::transformers)},
+                              {"megatron", static_cast<int>(Stack::megatron)},
+                              {"torchtitan", static_cast<int>(Stack::torchtitan)},
+                              {"deepspeed", kNotYet}};
+
+// A stack that is not known is a problem of its section.
+Stack stack_of(const Json& spec) {
+  const auto software = spec.is_object() ? spec.find("software") : spec.end();
+  if (software == spec.end() || !software->is_object()) return Stack::transformers;
+  const auto stack = software->find("stack");
+  if (stack == software->end() || !stack->is_string()) return Stack::transformers;
+  for (const Choice& each : kStacks)
+    if (each.name == stack->get_ref<const std::string&>() && each.value != kNotYet) return static_cast<Stack>(each.value);
+  return Stack::transformers;
+}
+
+// What only other programs than Transformers' have.
+void check_stack(const Training& training, Problems& problems) {
+  if (training.stack == Stack::torchtitan) {
+    const auto refuse = [&](std::string at, std::string what) {
+      add(problems, {"/training/" + at, "unsupported", what + " is not supported with torchtitan yet."});
+    };
+    if (training.method != Method::full) refuse("method", "lora");
+    if (training.objective != Objective::sft) refuse("objective", "dpo");
+    if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
+    if (training.loss != Loss::standard) refuse("loss", "another loss than the standard one");
+    if (training.mask != Mask::none) refuse("mask", "a padded batch");
+    if (training.checkpointing == Checkpointing::full_reentrant) refuse("checkpointing", "reentrant checkpointing");
+    if (training.attention != Attention::sdpa) refuse("attention", "another attention than sdpa");
+  }
+  if (training.stack != Stack::transformers) return;
+  if (training.checkpointing == Checkpointing::selective)
+    add(problems, {"/training/checkpointing", "unsupported", "\"selective\" is not supported yet. Supported: none, full, full_reentrant."});
+  if (training.attention == Attention::fused)
+    add(problems, {"/training/attention", "unsupported",
+                   "\"fused\" is Megatron's: not supported yet with Transformers. Supported: sdpa, eager, flash_attention_2."});
+}
+
 void read_software(const Json* object, Software& out, std::optional<BaseQuantization>& base, Problems& problems) {
   static constexpr Series kTransformers[] = {{"4.45", static_cast<int>(Transformers::v4_45)},
                                              {"4.48", static_cast<int>(Transformers::v4_48)},
@@ -232,7 +270,6 @@ void read_software(const Json* object, Software& out, std::optional<BaseQuantiza
                                              {"4.56", static_cast<int>(Transformers::v4_56)},
                                              {"5", static_cast<int>(Transformers::v5)}};
   static constexpr Series kTrl[] = {{"0.24", static_cast<int>(Trl::v0_24)}, {"1", static_cast<int>(Trl::v1)}};
-  static constexpr Choice kStacks[] = {{"transformers", 0}, {"megatron", kNotYet}, {"torchtitan", kNotYet}, {"deepspeed", kNotYet}};
   ObjectReader reader(object, "/software", problems);
   int stack = 0;
   reader.choice("stack", kStacks, stack);
@@ -278,7 +315,7 @@ void check_parallel(const Spec& spec, Problems& problems) {
   const auto refuse = [&](std::string at, std::string what) {
     add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
-  if (training.checkpoint_every > 1) refuse("checkpointing", "checkpointing of some layers only");
+  if (training.checkpoint_every > 1 && training.stack != Stack::torchtitan) refuse("checkpointing", "checkpointing of some layers only");
   if (!training.trained.empty()) refuse("trained", "training of some modules only");
   if (!training.frozen.empty()) refuse("frozen", "training of some modules only");
   if (training.optimizer.in_backward) refuse("optimizer/in_backward", "an optimizer in backward");
@@ -398,15 +435,23 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   read_version(reader);
   reader.find("model");
   read_model(json, presets, spec.model, problems);
+  const Stack stack = spec.training.stack = stack_of(json);  // decides how the rest is read
   read_training(reader.object("training"), spec.training, problems);
   Parallel parallel;
-  read_parallel(reader.object("parallel"), spec.training, parallel, problems);
+  if (stack == Stack::megatron)
+    read_megatron_parallel(reader.object("parallel"), spec.training, parallel, problems);
+  else
+    read_parallel(reader.object("parallel"), spec.training, parallel, problems);
   spec.data = parallel.data;
   spec.tensor = parallel.tensor;
   spec.pipeline = parallel.pipeline;
   spec.context = parallel.context;
+  spec.expert = parallel.expert;
   spec.offload = parallel.offload;
-  check_parallel(spec, problems);
+  if (stack == Stack::megatron)
+    check_megatron(spec.training, problems);
+  else
+    check_parallel(spec, problems);
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);
@@ -414,6 +459,7 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   check_turing(spec, problems);
   check_flash_attention(spec, problems);
   check_offload(spec, problems);
+  check_stack(spec.training, problems);
   check_software(spec, problems);
   reader.done();
   return reading;

@@ -24,11 +24,11 @@ constexpr Choice kLoops[] = {choice("plain", Loop::plain), choice("trainer", Loo
 constexpr Choice kAttentions[] = {choice("sdpa", Attention::sdpa),
                                   choice("eager", Attention::eager),
                                   choice("flash_attention_2", Attention::flash_attention_2),
+                                  choice("fused", Attention::fused),
                                   {"flex", kNotYet}};
-constexpr Choice kCheckpointings[] = {choice("none", Checkpointing::none),
-                                      choice("full", Checkpointing::full),
+constexpr Choice kCheckpointings[] = {choice("none", Checkpointing::none), choice("full", Checkpointing::full),
                                       choice("full_reentrant", Checkpointing::full_reentrant),
-                                      {"selective", kNotYet}};
+                                      choice("selective", Checkpointing::selective)};
 constexpr Choice kImplementations[] = {choice("foreach", OptimizerImplementation::foreach), choice("fused", OptimizerImplementation::fused),
                                        choice("loop", OptimizerImplementation::loop)};
 constexpr Choice kOptimizers[] = {choice("adamw", OptimizerName::adamw),
@@ -370,6 +370,8 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   check_loss_of_loop(reader, training);
   check_8bit(reader, training);
   training.weight_decay = positive(reader, "weight_decay", kUnlimited);
+  reader.only("compile", false);
+  read_megatron_training(reader, training.stack, training.megatron, problems);
   std::int64_t count = 0;
   reader.integer("logging_steps", count, 1, INT64_MAX);
   reader.done();

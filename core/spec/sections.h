@@ -15,17 +15,24 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 void read_model(nlohmann::json& object, const ModelPresets& presets, ModelSource& model, Problems& problems);
 
 void read_training(const nlohmann::json* object, Training& training, Problems& problems);
+// Its member "megatron", for that stack alone.
+void read_megatron_training(ObjectReader& training, Stack stack, MegatronOptions& options, Problems& problems);
 
 struct Parallel {
   DataParallel data;
   TensorParallel tensor;
   PipelineParallel pipeline;
   ContextParallel context;
+  ExpertParallel expert;
   Offload offload;
   std::int64_t rank = 0;
   std::int64_t world = 1;  // ranks in all
 };
 void read_parallel(const nlohmann::json* object, const Training& training, Parallel& parallel, Problems& problems);
+// … as Megatron-LM has it.
+void read_megatron_parallel(const nlohmann::json* object, const Training& training, Parallel& parallel, Problems& problems);
+// What Megatron-LM does not have, or what is not played of it.
+void check_megatron(const Training& training, Problems& problems);
 
 // A dtype by its name or, where `nullable`, null. Names beyond `supported` are problems.
 void read_dtype(ObjectReader& from, std::string_view key, std::initializer_list<Dtype> supported, bool nullable, std::optional<Dtype>& out);

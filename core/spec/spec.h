@@ -14,14 +14,14 @@
 // What is asked: the wire format, version 1, as plain values. Every default here is the wire format's default.
 namespace llmem {
 
-enum class Attention : std::uint8_t { sdpa, eager, flash_attention_2 };
-enum class Checkpointing : std::uint8_t { none, full, full_reentrant };
+enum class Attention : std::uint8_t { sdpa, eager, flash_attention_2, fused };  // fused: cuDNN's, in Megatron
+enum class Checkpointing : std::uint8_t { none, full, full_reentrant, selective };
 enum class Method : std::uint8_t { full, lora };
 enum class Objective : std::uint8_t { sft, dpo };
 enum class Mask : std::uint8_t { none, padded };
 enum class Loss : std::uint8_t { standard, chunked, liger_fused_linear, liger_cross_entropy, trl_tiled };
 enum class Loop : std::uint8_t { plain, trainer, sft_trainer };
-enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, zero3, fsdp1, fsdp2 };
+enum class DataKind : std::uint8_t { none, ddp, zero_redundancy, zero1, zero2, zero3, fsdp1, fsdp2, distributed_optimizer };
 
 enum class OptimizerName : std::uint8_t {
   adamw,
@@ -106,7 +106,30 @@ struct Evaluation {
   bool preprocess_argmax = false;       // … as the words they stand for
 };
 
+// Megatron's cross-entropy: op by op, compiled (native), or TransformerEngine's kernel over the logits in place.
+enum class MegatronLoss : std::uint8_t { unfused, native, transformer_engine };
+
+// Megatron's arguments beside those that all programs have.
+struct MegatronOptions {
+  bool transformer_engine = true;            // transformer_impl; else Megatron-Core's own modules ("local")
+  bool gradient_accumulation_fusion = true;  // weight gradients are added to the main gradients by the GEMM
+  MegatronLoss loss = MegatronLoss::unfused;
+  bool deterministic = false;                                  // deterministic_mode
+  std::int64_t vocabulary_multiple = 128;                      // make_vocab_size_divisible_by, times the tensor ranks
+  std::int64_t recompute_layers = 1;                           // full recomputation: layers that are recomputed together
+  std::vector<std::string> recompute_modules = {"core_attn"};  // selective recomputation
+  bool all_to_all = false;         // token_dispatcher: the experts' tokens are exchanged, else all ranks' are gathered
+  bool grouped_gemm = false;       // moe_grouped_gemm: all experts of a rank in one product
+  bool float_router = false;       // moe_router_dtype fp32
+  bool bf16_gradients = false;     // main gradients in bf16 (no accumulate_allreduce_grads_in_fp32)
+  Dtype moments = Dtype::float32;  // exp_avg_dtype and exp_avg_sq_dtype of the precision-aware optimizer
+};
+
+// Whose training program runs.
+enum class Stack : std::uint8_t { transformers, megatron, torchtitan };
+
 struct Training {
+  Stack stack = Stack::transformers;
   Method method = Method::full;
   Objective objective = Objective::sft;
   AdapterOptions adapter;
@@ -134,6 +157,7 @@ struct Training {
   std::optional<double> max_grad_norm;
   // Method full: modules, by a part of their dotted name ("layers.0", "lm_head"), that alone train (none: all), and that do not.
   std::vector<std::string> trained, frozen;
+  MegatronOptions megatron;
 };
 
 // The series of each library that runs. Older ones allocate otherwise.
@@ -171,6 +195,7 @@ struct DataParallel {
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
   bool find_unused_parameters = false;
+  bool overlap_grad_reduce = false;        // Megatron
   bool parameters_as_bucket_view = false;  // zero_redundancy
   // zero1, zero2, zero3
   bool auto_buckets = true;  // Transformers' sizes for "auto"
@@ -211,6 +236,14 @@ struct PipelineParallel {
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::int64_t microbatches = 1;    // of training.micro_batch rows
   std::int64_t virtual_stages = 1;  // stages a rank; with more than one interleaved 1F1B
+  // Megatron: the embedding and the loss count as a layer each when layers are shared out.
+  bool counts_embedding = false, counts_loss = false;
+};
+
+// Experts are shared out among ranks that otherwise hold different data; within an expert, `tensor` ranks split its matrices.
+struct ExpertParallel {
+  std::int64_t degree = 1;
+  std::optional<std::int64_t> tensor = std::nullopt;  // none: as the other layers
 };
 
 // What lives in the host's memory.
@@ -259,6 +292,7 @@ struct Spec {
   TensorParallel tensor;
   PipelineParallel pipeline;
   ContextParallel context;
+  ExpertParallel expert;
   Offload offload;
   std::int64_t rank = 0;  // the rank that is played
   // Of all ranks tensor ranks lie next to each other, then context, then data, then pipeline (torch's device mesh, torchtitan's order).

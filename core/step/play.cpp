@@ -6,6 +6,7 @@
 #include "plan/context_parallel.h"
 #include "plan/rank.h"
 #include "step/grad_scaler.h"
+#include "step/megatron.h"
 #include "step/optimizer.h"
 #include "step/trainer.h"
 #include "tensor/autograd.h"
@@ -33,10 +34,11 @@ ForwardOptions forward_options(const Spec& spec) {
   options.checkpointing = training.checkpointing;
   options.checkpoint_every = training.checkpoint_every;
   options.offload_checkpoints = spec.offload.activations;
+  options.checkpoints_inside_hooks = training.stack == Stack::torchtitan;
   options.loss = training.loss;
   options.loss_chunk = training.loss_chunk;
   // gradient_checkpointing_enable asks for it; embeddings that train have a gradient anyway.
-  options.inputs_require_grad = training.checkpointing != Checkpointing::none;
+  options.inputs_require_grad = training.checkpointing != Checkpointing::none && training.stack != Stack::torchtitan;
   return options;
 }
 
@@ -256,9 +258,15 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes,
   {
     Device device({spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms}, trace);
     device.begin_phase("loaded");
-    Rank rank = make_rank(device, spec, architecture);
     std::shared_ptr<void> alive;
-    if (spec.training.loop == Loop::plain) {
+    Rank rank;
+    if (spec.training.stack == Stack::torchtitan)
+      rank = make_rank(device, spec, as_torchtitan(architecture));
+    else if (spec.training.stack != Stack::megatron)
+      rank = make_rank(device, spec, architecture);
+    if (spec.training.stack == Stack::megatron) {
+      alive = run_megatron(device, spec, architecture);
+    } else if (spec.training.loop == Loop::plain) {
       const auto loop = std::make_shared<TrainingLoop>(device, spec, rank, micro_batches);
       device.point("loaded");
       for (int i = 0; i < steps_played; ++i) loop->step(i);

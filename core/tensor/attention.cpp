@@ -140,7 +140,13 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, double
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
   Saved value_ = grad.save_if(grad.recording(), value);
-  const auto [result, logsumexp, rng_state, unused] = flash_kernel(query, key, dropout, build);
+  const auto kernel = [&] {
+    const FlashForward made = flash_kernel(query, key, dropout, build);
+    return Tensors{made.output, made.logsumexp, made.rng_state, made.unused};
+  };
+  CheckpointFrame* frame = query.device().saving_frame.get();
+  const Tensors made = frame ? frame->attention(kernel) : kernel();
+  const Tensor &result = made[0], &logsumexp = made[1], &rng_state = made[2], &unused = made[3];
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved rng_ = grad.save_if(grad.recording(), rng_state);

@@ -7,8 +7,8 @@
 
 namespace llmem {
 
-CheckpointFrame::CheckpointFrame(Device& device, std::function<Tensor()> function)
-    : device_(device), function_(std::move(function)), autocast_(device.autocast), module_(device.module()) {}
+CheckpointFrame::CheckpointFrame(Device& device, std::function<Tensor()> function, bool selective)
+    : device_(device), function_(std::move(function)), autocast_(device.autocast), module_(device.module()), selective_(selective) {}
 
 Tensor CheckpointFrame::run() {
   const With mode(device_.saving_frame, Ref<CheckpointFrame>(this));
@@ -38,6 +38,7 @@ void CheckpointFrame::recompute() {
   const std::uint16_t op = device_.op();
   device_.set_module(module_);
   recomputing_ = true;
+  products_ = 0;
   const With again(device_.meter.again, true);
   {
     const AutocastRegion autocast(device_, autocast_);
@@ -48,10 +49,29 @@ void CheckpointFrame::recompute() {
   device_.set_op(op);
 }
 
+// torch/utils/checkpoint.py, _CachingTorchDispatchMode and _CachedTorchDispatchMode
+Tensors CheckpointFrame::kept(const std::function<Tensors()>& compute) {
+  if (recomputing_) return taken_ < kept_.size() ? std::move(kept_[taken_++]) : compute();
+  const Tensors made = compute();
+  Tensors aliases;
+  for (const Tensor& each : made) {
+    if (each) device_.mark_saved(each->storage->allocation);
+    aliases.push_back(each ? detach(each) : each);
+  }
+  kept_.push_back(std::move(aliases));
+  return made;
+}
+
+Tensors CheckpointFrame::product(const std::function<Tensors()>& compute) {
+  return selective_ && ++products_ % 2 == 1 ? kept(compute) : compute();
+}
+
+Tensors CheckpointFrame::attention(const std::function<Tensors()>& compute) { return selective_ ? kept(compute) : compute(); }
+
 void destroy(CheckpointFrame* frame) { delete frame; }
 
-Tensor checkpoint(Device& device, std::function<Tensor()> function) {
-  return Ref<CheckpointFrame>(new CheckpointFrame(device, std::move(function)))->run();
+Tensor checkpoint(Device& device, std::function<Tensor()> function, bool selective) {
+  return Ref<CheckpointFrame>(new CheckpointFrame(device, std::move(function), selective))->run();
 }
 
 // torch/utils/checkpoint.py, _NoopSaveInputs: saves the arguments, which come back when the first tensor is asked for.

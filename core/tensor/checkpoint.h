@@ -14,7 +14,8 @@ namespace llmem {
 // (torch/utils/checkpoint.py, _CheckpointFrame, _checkpoint_hook and _recomputation_hook).
 class CheckpointFrame {
  public:
-  CheckpointFrame(Device& device, std::function<Tensor()> function);
+  // `selective`: torchtitan's SelectiveAC keeps the results of attention and of every other matrix product.
+  CheckpointFrame(Device& device, std::function<Tensor()> function, bool selective = false);
 
   Tensor run();
   bool recomputing() const { return recomputing_; }
@@ -26,10 +27,16 @@ class CheckpointFrame {
   // The tensor of that number, computed again if it was not yet; the frame lets go of it.
   Tensor take(int index);
 
+  // What a product [n, m] or an attention kernel made (torchtitan/distributed/activation_checkpoint.py, SelectiveAC): computed, or on the way
+  // back taken from what was kept.
+  Tensors product(const std::function<Tensors()>& compute);
+  Tensors attention(const std::function<Tensors()>& compute);
+
   int references = 0;
 
  private:
   void recompute();
+  Tensors kept(const std::function<Tensors()>& compute);
 
   Device& device_;
   std::function<Tensor()> function_;
@@ -38,13 +45,17 @@ class CheckpointFrame {
   std::vector<bool> needed_;  // by number: whether it still is (_CheckpointFrame.weak_holders)
   bool recomputing_ = false;
   std::vector<Tensor> recomputed_;
+  bool selective_ = false;
+  int products_ = 0;           // seen so far, of the forward or of the recomputation
+  std::vector<Tensors> kept_;  // in the order in which they were made
+  std::size_t taken_ = 0;
 };
 void destroy(CheckpointFrame* frame);
 
 // torch.utils.checkpoint.checkpoint(function, use_reentrant=False): runs `function` keeping none of what it saves for backward,
 // and again, up to the last tensor that backward needs, when backward first asks for one.
 // `function` must hold the tensors it reads: they are kept until the backward of what it computed is over.
-Tensor checkpoint(Device& device, std::function<Tensor()> function);
+Tensor checkpoint(Device& device, std::function<Tensor()> function, bool selective = false);
 
 // … inside torch.autograd.graph.save_on_cpu: the input waits in the host's memory.
 Tensor checkpoint_offloaded(const std::function<Tensor(const Tensor& input)>& function, Tensor input);

@@ -75,7 +75,8 @@ void Device::use_cublas() {
   if (stopped || (index < cublas_workspaces_.size() && cublas_workspaces_[index])) return;
   if (cublas_workspaces_.size() <= index) cublas_workspaces_.resize(index + 1);
   // ":4096:2:16:8" in KiB; Hopper and Blackwell 32 MiB.
-  const bool large = gpu_.compute_capability / 10 == 9 || gpu_.compute_capability / 10 == 10 || gpu_.compute_capability / 10 == 12;
+  const bool large = always_large_cublas_workspace || gpu_.compute_capability / 10 == 9 || gpu_.compute_capability / 10 == 10 ||
+                     gpu_.compute_capability / 10 == 12;
   const Bytes size = large ? 32_MiB : 4096_KiB * 2 + 16_KiB * 8;
   const Meter::Muted no_kernel(meter);
   cublas_workspaces_[index] = empty({size.count}, Dtype::uint8);

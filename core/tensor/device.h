@@ -97,8 +97,9 @@ class Device {
   std::optional<Dtype> autocast;
   std::vector<CachedCast> autocast_cache;
   bool inside_autocast = false;
-  bool training = true;          // modules' mode: train() or eval()
-  bool wrapped_tensors = false;  // ops run on DTensors
+  bool training = true;                        // modules' mode: train() or eval()
+  bool always_large_cublas_workspace = false;  // CUBLAS_WORKSPACE_CONFIG=:4096:8, which deterministic runs set
+  bool wrapped_tensors = false;                // ops run on DTensors
   ModuleHooks* module_hooks = nullptr;
   Thread thread = Thread::main;
   std::uint8_t stream = 0;

@@ -36,7 +36,9 @@ Tensor mm(const Tensor& self, const Tensor& mat2) {
   Recorder grad("mm", {&self, &mat2});
   Saved mat2_ = grad.save_if(grad.needs(0), mat2);
   Saved self_ = grad.save_if(grad.needs(1), self);
-  const Tensor result = gemm(self, {self.size(0), mat2.size(1)}, self.size(1));
+  const auto product = [&] { return gemm(self, {self.size(0), mat2.size(1)}, self.size(1)); };
+  CheckpointFrame* frame = self.device().saving_frame.get();
+  const Tensor result = frame ? frame->product([&] { return Tensors{product()}; })[0] : product();
   grad.attach(result);
   grad.backward([self_ = std::move(self_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
     const Tensor saved_mat2 = mat2_ ? mat2_.unpack() : Tensor();
@@ -56,7 +58,9 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2) {
   Recorder grad("addmm", {&self, &mat1, &mat2});
   Saved mat1_ = grad.save_if(grad.needs(2), mat1);
   Saved mat2_ = grad.save_if(grad.needs(1), mat2);
-  const Tensor result = gemm(mat1, {mat1.size(0), mat2.size(1)}, mat1.size(1));
+  const auto product = [&] { return gemm(mat1, {mat1.size(0), mat2.size(1)}, mat1.size(1)); };
+  CheckpointFrame* frame = mat1.device().saving_frame.get();
+  const Tensor result = frame ? frame->attention([&] { return Tensors{product()}; })[0] : product();  // kept always
   grad.attach(result);
   grad.backward([mat1_ = std::move(mat1_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
     const Tensor saved_mat1 = mat1_ ? mat1_.unpack() : Tensor();

@@ -166,7 +166,7 @@ TEST(Spec, MessagesSayWhatWasFoundAndWhatWouldBeValid) {
   EXPECT_EQ(message(with("training", {{"micro_batch", 0}})), "must be a whole number from 1 to 1048576, not 0");
   EXPECT_EQ(message(with("training", {{"micro_batch", "two"}})), "must be a whole number from 1 to 1048576, not \"two\"");
   EXPECT_EQ(message(with("training", {{"attention", "spda"}})),
-            "the value \"spda\" is not known; did you mean \"sdpa\"? Valid: sdpa, eager, flash_attention_2, flex.");
+            "the value \"spda\" is not known; did you mean \"sdpa\"? Valid: sdpa, eager, flash_attention_2, fused, flex.");
   EXPECT_EQ(message(with("training", {{"checkpointing", "selective"}})),
             "\"selective\" is not supported yet. Supported: none, full, full_reentrant.");
   EXPECT_EQ(message(with("allocator", {{"max_split", 1}})),
@@ -227,7 +227,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(read(with("cluster", {{"gpu", "t4"}})), "/training/weights");
   one(read(with("software", {{"torch", "2.1"}})), "/software/torch");
   one(read(with("software", {{"transformers", "4.37.2"}})), "/software/transformers");
-  one(read(with("software", {{"stack", "megatron"}})), "/software/stack");
+  one(read(with("software", {{"stack", "deepspeed"}})), "/software/stack");
 }
 
 TEST(Spec, WhatTrains) {
