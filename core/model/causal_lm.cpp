@@ -332,6 +332,7 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
     const auto run = [this, i, context](const Tensor& states) { return run_layer(i, states, context, {}, nullptr); };
     switch (options.checkpointing) {
       case Checkpointing::none: hidden = run(hidden); break;
+      case Checkpointing::selective:
       case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
       case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
     }

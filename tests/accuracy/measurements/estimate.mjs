@@ -53,6 +53,20 @@ function replace(spec, problem) {
 const anotherTransformers = replacements.find(({ at, from }) => from === undefined && at.test('/software/transformers')).says;
 const isMixture = ({ assumptions }) => assumptions.some(({ text }) => /\bexperts\b/.test(text));
 
+// Where a pipeline's row does not say which rank was read, its largest was: the first or the last stage's.
+export function estimateStages(llmem, entries) {
+  const open = entries.filter(({ spec, report, anyRank }) => report && anyRank && spec.parallel.pipeline?.degree > 1);
+  const { data, tensor, pipeline, context } = Object.fromEntries(['data', 'tensor', 'pipeline', 'context'].map((key) => [key, (spec) => spec.parallel[key]?.degree ?? 1]));
+  const last = (spec) => data(spec) * tensor(spec) * pipeline(spec) * context(spec) - 1;
+  const results = answers(llmem, open.map(({ spec }) => ({ ...spec, parallel: { ...spec.parallel, rank: last(spec) } })));
+  open.forEach((entry, i) => {
+    const { ok, value } = results[i];
+    if (!ok || value.ranks[0].device_total <= entry.report.ranks[0].device_total) return;
+    entry.report = value;
+    entry.spec.parallel.rank = last(entry.spec);
+  });
+}
+
 // entries: [{spec}] → each gets `report`, or `problems`, and `replaced`: what stands in for what.
 export function estimate(llmem, entries) {
   let open = entries;
@@ -63,7 +77,7 @@ export function estimate(llmem, entries) {
       const { ok, value, problems } = results[i];
       entry.report = ok ? value : undefined;
       entry.problems = ok ? undefined : problems;
-      if (ok && isMixture(value) && entry.replaced.includes(anotherTransformers)) {
+      if (ok && entry.spec.software?.stack !== 'megatron' && isMixture(value) && entry.replaced.includes(anotherTransformers)) {
         entry.report = undefined;
         entry.problems = [{ at: '/software/transformers', code: 'unsupported',
           message: 'before version 5 experts are Linears of their own, called one by one; version 5\'s cannot stand in for them' }];

@@ -1,7 +1,7 @@
 // Scores published measurements: node main.mjs FILE.json [FLOORS.json]. See ../README.md.
 import { readFileSync } from 'node:fs';
 
-import { estimate } from './estimate.mjs';
+import { estimate, estimateStages } from './estimate.mjs';
 import { checkFloors } from './floors.mjs';
 import { readPresets } from './models.mjs';
 import { printReport } from './print.mjs';
@@ -31,6 +31,7 @@ function scored(rows) {
   const presets = readPresets(`${root}presets/models/`);
   const entries = rows.map((row) => ({ row, ...mapRow(row, presets) }));
   estimate(llmem, entries.filter(({ spec }) => spec));
+  estimateStages(llmem, entries);
   for (const entry of entries) {
     if (entry.report) Object.assign(entry, scoreOf(entry));
   }

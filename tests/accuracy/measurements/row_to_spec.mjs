@@ -1,5 +1,6 @@
 // A measured run, in the words of its source → a spec of the wire format. General rules only: nothing here knows a row.
 import * as tables from './tables.mjs';
+import { isFunctionalTest, megatronModel, megatronStages, useMegatron } from './megatron.mjs';
 import { findModel } from './models.mjs';
 
 const said = (value) => (value === null || value === undefined ? '' : String(value)).toLowerCase().trim();
@@ -44,11 +45,18 @@ function frameworkOf(row) {
 }
 
 function modelOf(row, framework, method, presets, notes) {
-  const found = findModel(row.model, count(row.n_params), presets);
+  const own = framework.stack === 'megatron' ? megatronModel(row) : null;
+  if (own?.refuse) refuse(own.refuse);
+  if (own) {
+    if (own.says) notes.push(own.says);
+    return { name: row.model, config: own.config };
+  }
+  const layers = truncatedTo(row);
+  const found = findModel(layers ? said(row.model).replace(/[ (]*truncated to.*$/, '').replace(/-l\d+$/, '') : row.model, layers ? null : count(row.n_params), presets);
   if (found.refuse) refuse(found.refuse);
   if (found.assumed) notes.push(found.assumed);
   if (framework.expertsOnItsOwn && method.base && hasExperts(found.config)) refuse(framework.expertsOnItsOwn);
-  const changes = {};
+  const changes = { ...(layers ? cutTo(layers, found.config) : {}), ...(layers ? shapeOf(row, found.config) : {}) };
   if (framework.padToken && lacksPadToken(found.config)) {
     changes.vocab_size = found.config.vocab_size + 1;
     notes.push(framework.says);
@@ -59,6 +67,28 @@ function modelOf(row, framework, method, presets, notes) {
 }
 
 const hasExperts = (config) => [config, config.text_config ?? {}].some((c) => c.num_experts || c.num_local_experts || c.n_routed_experts);
+
+// "llama3-70b truncated to 12 layers": so many of the model's.
+function truncatedTo(row) {
+  const label = /truncated to (\d+) layers/.exec(said(row.model));
+  return label ? Number(label[1]) : null;
+}
+
+// What says something of each layer is cut to as many.
+function cutTo(layers, config) {
+  const changes = { num_hidden_layers: layers };
+  for (const [key, value] of Object.entries(config)) if (Array.isArray(value) && value.length === config.num_hidden_layers) changes[key] = value.slice(0, layers);
+  return changes;
+}
+
+const shapes = { hidden: 'hidden_size', ffn: 'intermediate_size', heads: 'num_attention_heads', kv_heads: 'num_key_value_heads', vocab: 'vocab_size' };
+
+// Sizes that the row says of a model that was changed.
+function shapeOf(row, config) {
+  const changes = {};
+  for (const [key, name] of Object.entries(shapes)) if (count(row.arch?.[key]) && name in config) changes[name] = row.arch[key];
+  return changes;
+}
 
 // SentencePiece tokenizers of Llama 2's time come without a pad token.
 const lacksPadToken = ({ model_type: type, vocab_size: words }) => ['llama', 'mistral', 'mixtral'].includes(type) && words === 32000;
@@ -225,6 +255,7 @@ function dataOf(row, degrees, precision, notes) {
   if (data.kind === 'none') return degrees.data > 1 ? { kind: 'ddp', degree: degrees.data } : data;
   data.degree = degrees.data;
   if (found.strategy) data.strategy = found.strategy;
+  if (data.kind === 'distributed_optimizer' && count(row.parallel?.num_dist_opt_instances)) data.instances = count(row.parallel.num_dist_opt_instances);
   if (data.kind === 'fsdp1') addFsdp1(row, precision, data);
   if (data.kind === 'fsdp2') addFsdp2(row, precision, data);
   return data;
@@ -277,8 +308,11 @@ function parallelOf(row, framework, training, precision, notes) {
   const parallel = { data: dataOf(row, degrees, precision, notes) };
   if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: framework.lossParallel ?? /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
   if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, notes);
-  if (degrees.context > 1) parallel.context = { degree: degrees.context };
+  if (degrees.pipeline > 1 && framework.stack === 'megatron') megatronStages(row, parallel.pipeline);
+  if (degrees.context > 1) parallel.context = { degree: degrees.context, ...(/a2a/.test(said(row.strategy)) ? { rotate: 'a2a' } : {}) };
   if (degrees.expert > 1) parallel.expert = { degree: degrees.expert };
+  if (degrees.expert > 1 && framework.stack === 'megatron' && !isFunctionalTest(row)) parallel.expert.tensor = 1;  // as Megatron-Bridge's recipes
+  if (count(row.parallel?.etp)) parallel.expert = { ...parallel.expert, tensor: count(row.parallel.etp) };
   const offload = offloadOf(row, parallel.data.kind);
   if (Object.keys(offload).length > 0) parallel.offload = offload;
   const rank = rankOf(row, degrees);
@@ -300,13 +334,14 @@ function rankOf(row, { data, tensor, pipeline, context }) {
   return /last rank|last pp/.test(said(row.metric)) ? data * tensor * pipeline * context - 1 : 0;
 }
 
-function useMixedPrecision(training, parallel, precision) {
+function useMixedPrecision(training, parallel, precision, framework) {
   const { kind } = parallel.data;
   if (/^zero[123]$/.test(kind)) {  // DeepSpeed holds parameters in what it computes in and keeps its own fp32 copies
     training.weights = precision.compute ?? precision.weights;
     return;
   }
-  if (/^fsdp|megatron/.test(kind)) return;
+  if (framework.stack === 'megatron') training.weights = precision.compute ?? precision.weights;
+  if (/^fsdp|megatron/.test(kind) || framework.stack === 'megatron') return;
   if (precision.compute && (precision.autocast || precision.compute !== precision.weights)) training.autocast = precision.compute;
   if (precision.scaler && training.autocast) training.grad_scaler = true;
 }
@@ -322,15 +357,17 @@ function specOf(row, presets, notes) {
   const method = read(notes, 'method', tables.methods, said(row.method), { method: 'full' }, 'not stated, full');
   const { training, precision } = trainingOf(row, framework, method, notes);
   const parallel = parallelOf(row, framework, training, precision, notes);
-  useMixedPrecision(training, parallel, precision);
+  useMixedPrecision(training, parallel, precision, framework);
+  if (framework.stack === 'megatron') useMegatron(row, training, notes);
   const { gpu, known } = gpuOf(row, notes);
   const spec = { model: modelOf(row, framework, method, presets, notes), training, parallel, cluster: { gpu }, software: softwareOf(row, framework, notes) };
   const allocator = allocatorOf(row, framework);
   if (allocator) spec.allocator = allocator;
-  return { spec, gpuKnown: known };
+  const anyRank = !Number.isInteger(row.parallel?.rank_shown) && !/last rank|last pp|rank.?\d/.test(said(row.metric));
+  return { spec, gpuKnown: known, anyRank };
 }
 
-// {spec, notes, gpuKnown} or {refused: why, notes}
+// {spec, notes, gpuKnown, anyRank} or {refused: why, notes}; anyRank: the row does not say whose memory was read
 export function mapRow(row, presets) {
   const notes = [];
   try {
