@@ -127,6 +127,7 @@ describe('configurations of public reports (../tests/cases)', () => {
         data: { kind: 'fsdp2', param_dtype: 'bfloat16', reduce_dtype: 'float32' },
         tensor: { degree: 8, sequence: true, loss: true },
       },
+      software: { stack: 'torchtitan' },
     });
     expect(asked(made)).toEqual(['/parallel/data/degree']);
     expect(made.lines.find(({ status }) => status === 'asked')?.text).toMatch(/each 8 of them .*line 1.*64 GPUs/);

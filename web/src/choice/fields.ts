@@ -24,7 +24,7 @@ interface Matter {
   methods?: readonly Method[];
 }
 
-type Need = 'lora' | 'quantised' | 'bits4' | 'bits8' | 'adam' | 'sgd' | 'momentum' | 'rmsprop' | 'every' | 'chunked' | 'trainer' | 'evaluation' | 'described';
+type Need = 'lora' | 'quantised' | 'bits4' | 'bits8' | 'adam' | 'sgd' | 'momentum' | 'rmsprop' | 'every' | 'chunked' | 'trainer' | 'evaluation' | 'described' | 'megatron' | 'megatron_full' | 'megatron_selective';
 
 function oneOf<const T extends string>(at: string, values: readonly T[], fallback: NoInfer<T>): Field<T> {
   const read = (text: string) => values.find((value) => value === text);
@@ -41,7 +41,7 @@ function oneOf<const T extends string>(at: string, values: readonly T[], fallbac
 }
 
 /** Where the wire format says null for "none". */
-const NULLS = new Set(['/training/autocast', '/training/evaluation/preprocess', '/parallel/data/param_dtype', '/parallel/data/reduce_dtype']);
+const NULLS = new Set(['/training/autocast', '/training/evaluation/preprocess', '/parallel/data/param_dtype', '/parallel/data/reduce_dtype', '/training/megatron/moe_router_dtype']);
 
 function wholeNumber(at: string, fallback: number, least = 1): Field<number> {
   const sound = (value: number) => Number.isSafeInteger(value) && value >= least;
@@ -244,6 +244,7 @@ const FSDP2: readonly Method[] = ['fsdp2', 'hsdp', 'tensor_fsdp2', 'custom'];
 const TENSOR: readonly Method[] = ['tensor', 'tensor_fsdp2', 'custom'];
 const PIPELINE: readonly Method[] = ['pipeline', 'custom'];
 const CUSTOM: readonly Method[] = ['custom'];
+const MEGATRON = { needs: 'megatron' } as const;
 
 export const fields = {
   method: oneOf('/training/method', ['full', 'lora'], 'full'),
@@ -255,7 +256,7 @@ export const fields = {
   sequence: wholeNumber('/training/sequence', 2048),
   accumulation: wholeNumber('/training/accumulation', 1),
   checkpointing: oneOf('/training/checkpointing', ['none', 'full', 'full_reentrant', 'selective', 'every'], 'none'),
-  attention: oneOf('/training/attention', ['sdpa', 'eager', 'flash_attention_2', 'flex'], 'sdpa'),
+  attention: oneOf('/training/attention', ['sdpa', 'eager', 'flash_attention_2', 'fused', 'flex'], 'sdpa'),
   max_grad_norm: optionalNumber('/training/max_grad_norm'),
   gpu: identifier('/cluster/gpu', 'a100-sxm-80gb'),
   gpus: wholeNumber('/parallel/data/degree', 1),
@@ -352,10 +353,15 @@ export const fields = {
   virtual: when({ methods: PIPELINE }, wholeNumber('/parallel/pipeline/virtual', 1)),
   microbatches: when({ methods: PIPELINE }, wholeNumber('/parallel/pipeline/microbatches', 1)),
   context_degree: when({ methods: CUSTOM }, wholeNumber('/parallel/context/degree', 1)),
-  rotate: when({ methods: CUSTOM }, oneOf('/parallel/context/rotate', ['allgather', 'alltoall'], 'allgather')),
+  rotate: when({ methods: CUSTOM }, oneOf('/parallel/context/rotate', ['allgather', 'alltoall', 'p2p', 'a2a'], 'allgather')),
   load_balance: when({ methods: CUSTOM }, flag('/parallel/context/load_balance', true)),
   expert_degree: when({ methods: CUSTOM }, wholeNumber('/parallel/expert/degree', 1)),
-  kind: when({ methods: CUSTOM }, oneOf('/parallel/data/kind', ['none', 'ddp', 'zero_redundancy', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'], 'fsdp2')),
+  expert_tensor: when({ needs: 'megatron', methods: CUSTOM }, optionalWhole('/parallel/expert/tensor')),
+  account_for_embedding: when({ needs: 'megatron', methods: PIPELINE }, flag('/parallel/pipeline/account_for_embedding')),
+  account_for_loss: when({ needs: 'megatron', methods: PIPELINE }, flag('/parallel/pipeline/account_for_loss')),
+  kind: when({ methods: CUSTOM }, oneOf('/parallel/data/kind', ['none', 'ddp', 'zero_redundancy', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2', 'distributed_optimizer'], 'fsdp2')),
+  overlap_grad_reduce: when({ needs: 'megatron', methods: ['ddp', 'custom'] }, flag('/parallel/data/overlap_grad_reduce')),
+  instances: when({ needs: 'megatron', methods: CUSTOM }, wholeNumber('/parallel/data/instances', 1)),
   rank: optionalWhole('/parallel/rank', 0),
 
   nodes: optionalWhole('/cluster/nodes'),
@@ -370,6 +376,19 @@ export const fields = {
   trl: identifier('/software/trl', '1'),
   stack: oneOf('/software/stack', ['transformers', 'megatron', 'torchtitan', 'deepspeed'], 'transformers'),
   config_use_cache: flag('/software/config_use_cache'),
+  transformer_impl: when(MEGATRON, oneOf('/training/megatron/transformer_impl', ['transformer_engine', 'local'], 'transformer_engine')),
+  gradient_accumulation_fusion: when(MEGATRON, flag('/training/megatron/gradient_accumulation_fusion', true)),
+  cross_entropy_loss_fusion: when(MEGATRON, flag('/training/megatron/cross_entropy_loss_fusion')),
+  cross_entropy_fusion_impl: when(MEGATRON, oneOf('/training/megatron/cross_entropy_fusion_impl', ['native', 'te'], 'native')),
+  accumulate_allreduce_grads_in_fp32: when(MEGATRON, flag('/training/megatron/accumulate_allreduce_grads_in_fp32', true)),
+  exp_avg_dtype: when(MEGATRON, oneOf('/training/megatron/exp_avg_dtype', ['float32', 'bfloat16'], 'float32')),
+  deterministic_mode: when(MEGATRON, flag('/training/megatron/deterministic_mode')),
+  make_vocab_size_divisible_by: when(MEGATRON, wholeNumber('/training/megatron/make_vocab_size_divisible_by', 128)),
+  recompute_num_layers: when({ needs: 'megatron_full' }, wholeNumber('/training/megatron/recompute_num_layers', 1)),
+  recompute_modules: when({ needs: 'megatron_selective' }, names('/training/megatron/recompute_modules', 'core_attn')),
+  moe_token_dispatcher_type: when(MEGATRON, oneOf('/training/megatron/moe_token_dispatcher_type', ['allgather', 'alltoall'], 'allgather')),
+  moe_grouped_gemm: when(MEGATRON, flag('/training/megatron/moe_grouped_gemm')),
+  moe_router_dtype: when(MEGATRON, oneOf('/training/megatron/moe_router_dtype', ['none', 'fp32'], 'none')),
 };
 
 export type Fields = typeof fields;
@@ -412,6 +431,9 @@ const met: Record<Need, (settings: Settings) => boolean> = {
   trainer: ({ loop }) => loop !== 'plain',
   evaluation: ({ loop, evaluation }) => loop !== 'plain' && evaluation,
   described: ({ gpu }) => gpu === DESCRIBED,
+  megatron: ({ stack }) => stack === 'megatron',
+  megatron_full: ({ stack, checkpointing }) => stack === 'megatron' && checkpointing === 'full',
+  megatron_selective: ({ stack, checkpointing }) => stack === 'megatron' && checkpointing === 'selective',
 };
 
 /** The `gpu` that has no name but a compute capability and SMs. */

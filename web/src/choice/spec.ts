@@ -93,7 +93,9 @@ function isSent(key: FieldKey, settings: Settings, method: Method): boolean {
 
 /** Whether an option of `data` is one of the own mix's kind: those of other kinds are not sent. */
 function ofKind(key: FieldKey, { kind }: Settings): boolean {
-  return field(key).methods?.includes(kind) ?? true;
+  const only: readonly string[] | undefined = field(key).methods;
+  if (key === 'instances' || key === 'overlap_grad_reduce') return kind === 'distributed_optimizer' || kind === 'ddp';
+  return only?.includes(kind) ?? true;
 }
 
 function parallelOf(method: Method, settings: Settings): JsonObject {

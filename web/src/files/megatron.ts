@@ -77,7 +77,7 @@ export function readMegatron({ launcher, options, faults }: Launch, source: stri
   const from = new Section(options, draft, '--');
   draft.assumed(
     'software',
-    'Megatron-LM’s own model code is not played yet: the same model in Transformers’ is, with the same parallel split',
+    'the same model in Transformers’ code is played, with the same parallel split. For Megatron-LM’s own code, choose the stack “megatron” among all settings',
     {},
   );
 

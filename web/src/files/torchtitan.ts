@@ -93,7 +93,8 @@ export function readTorchtitan(table: Table, source: string, known: Known, world
   const from = new Section(withParallelism(table), draft);
   draft.assumed(
     'software',
-    'torchtitan’s own model code is not played yet: the same model in Transformers’ is, with the same parallel split',
+    'torchtitan’s own modules and checkpointing are played, not compiled',
+    { '/software/stack': 'torchtitan' },
   );
 
   readModel(draft, from.section('model'), known);

@@ -103,7 +103,12 @@ export const names: Record<FieldKey, string> = {
   rotate: 'Context rotation',
   load_balance: 'Context load balance',
   expert_degree: 'Expert degree',
+  expert_tensor: 'Expert tensor degree',
+  account_for_embedding: 'Embedding counts as a layer',
+  account_for_loss: 'Loss counts as a layer',
   kind: 'Data-parallel kind',
+  overlap_grad_reduce: 'Overlapped gradient reduction',
+  instances: 'Optimizer instances',
   rank: 'Rank',
 
   nodes: 'Nodes',
@@ -118,6 +123,19 @@ export const names: Record<FieldKey, string> = {
   trl: 'TRL',
   stack: 'Stack',
   config_use_cache: 'config.use_cache',
+  transformer_impl: 'Modules',
+  gradient_accumulation_fusion: 'Fused gradient accumulation',
+  cross_entropy_loss_fusion: 'Fused cross-entropy',
+  cross_entropy_fusion_impl: 'Fused cross-entropy by',
+  accumulate_allreduce_grads_in_fp32: 'Main gradients in fp32',
+  exp_avg_dtype: 'Moments',
+  deterministic_mode: 'Deterministic',
+  make_vocab_size_divisible_by: 'Vocabulary multiple',
+  recompute_num_layers: 'Layers recomputed together',
+  recompute_modules: 'Recomputed modules',
+  moe_token_dispatcher_type: 'Token dispatcher',
+  moe_grouped_gemm: 'Grouped expert products',
+  moe_router_dtype: 'Router dtype',
 };
 
 /** What a setting takes to matter. */
@@ -135,4 +153,7 @@ export const needs: Record<Need, string> = {
   trainer: 'Matters in a loop of Transformers (trainer, sft_trainer) only.',
   evaluation: 'Matters where the Trainer evaluates.',
   described: 'Matters where the GPU is described, not named.',
+  megatron: 'Matters where the stack is megatron.',
+  megatron_full: 'Matters where the stack is megatron and checkpointing is “full”.',
+  megatron_selective: 'Matters where the stack is megatron and checkpointing is “selective”.',
 };

@@ -17,7 +17,9 @@ export function toAxolotl(spec: JsonObject): Export {
   const flags = precisionFlags(view, zero, sharded);
   const { on, reentrant } = checkpointing(view);
   const attention = view.text('/training/attention', 'sdpa');
-  view.say('/training/attention', '/training/sequence', '/training/accumulation', '/training/method');
+  if (attention === 'fused') view.lose('/training/attention', 'cuDNN’s attention is Megatron’s');
+  else view.say('/training/attention');
+  view.say('/training/sequence', '/training/accumulation', '/training/method');
   const rows = batch(view);
   const dpo = view.text('/training/objective', 'sft') === 'dpo';
   if (!dpo) view.lose('/training/objective', 'fine-tuning is what axolotl does unasked');
@@ -88,7 +90,7 @@ export function toAxolotl(spec: JsonObject): Export {
     ...flags.entries,
     gradient_checkpointing: on,
     ...(on ? { gradient_checkpointing_kwargs: { use_reentrant: reentrant } } : {}),
-    attn_implementation: attention === 'flex' ? 'flex_attention' : attention,
+    attn_implementation: attention === 'flex' ? 'flex_attention' : attention === 'fused' ? 'sdpa' : attention,
     ...(loss === 'liger_fused_linear' ? { liger_fused_linear_cross_entropy: true } : {}),
     ...(loss === 'liger_cross_entropy' ? { liger_cross_entropy: true } : {}),
     ...(loss === 'chunked' ? { chunked_cross_entropy: true } : {}),

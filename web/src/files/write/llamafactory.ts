@@ -36,6 +36,7 @@ export function toLlamafactory(spec: JsonObject): Export {
     view.lose('/training/checkpointing', 'LLaMA-Factory checkpoints without re-entrance under FSDP2');
   const attention = view.text('/training/attention', 'sdpa');
   if (attention === 'flex') view.lose('/training/attention', 'LLaMA-Factory has no flex attention');
+  else if (attention === 'fused') view.lose('/training/attention', 'cuDNN’s attention is Megatron’s');
   else view.say('/training/attention');
   view.say('/training/sequence', '/training/accumulation', '/training/method');
   const usesLiger = liger(view, 'standard');

@@ -24,8 +24,9 @@ function trl(view: View, { dtype, bf16, fp16 }: Precision, more: JsonObject): st
   const dpo = view.text('/training/objective', 'sft') === 'dpo';
   const { lora, bits } = view;
   const attention = view.text('/training/attention', 'sdpa');
+  if (attention === 'fused') view.lose('/training/attention', 'cuDNN’s attention is Megatron’s');
+  else view.say('/training/attention');
   view.say(
-    '/training/attention',
     '/training/sequence',
     '/training/accumulation',
     '/training/method',
@@ -58,7 +59,7 @@ function trl(view: View, { dtype, bf16, fp16 }: Precision, more: JsonObject): st
   return yaml({
     model_name_or_path: view.model,
     dtype,
-    attn_implementation: attention === 'flex' ? 'flex_attention' : attention,
+    attn_implementation: attention === 'flex' ? 'flex_attention' : attention === 'fused' ? 'sdpa' : attention,
     dataset_name: 'YOUR/DATASET',
     output_dir: 'out',
     per_device_train_batch_size: batch(view),
