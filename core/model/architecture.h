@@ -132,7 +132,7 @@ struct MegatronShape {
   double hidden_dropout = 0, attention_dropout = 0;
   LatentAttention latent;
   Experts experts;
-  std::int64_t mtp_layers = 0;  // multi-token prediction
+  bool bert = false;  // BertModel: padded rows, attention in both directions, a head of its own
 };
 
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.

@@ -59,6 +59,11 @@ void read(C& c, A& a) {
   a.experts = shape.experts;
 }
 
+void read_bert(C& c, A& a) {
+  read(c, a);
+  a.megatron->bert = true;
+}
+
 void declare_attention(const Module& attention, const MegatronShape& s) {
   const auto linear = [&](std::string_view name, std::int64_t in, std::int64_t out, bool bias) { attention.linear(name, in, out, bias); };
   if (s.latent.key_value_rank == 0) {
@@ -110,6 +115,13 @@ void declare(C&, const A& a, const Module& root) {
   }
   root.child("decoder").norm("final_layernorm", s.hidden, !s.rms);
   if (!s.tied) root.linear("output_layer", s.hidden, s.vocabulary);
+  if (!s.bert) return;
+  root.child("embedding").embedding("tokentype_embeddings", 2, s.hidden);
+  root.child("lm_head").linear("dense", s.hidden, s.hidden, true);
+  root.child("lm_head").norm("layer_norm", s.hidden, !s.rms);
+  root.child("output_layer").parameter("bias", {s.vocabulary});
+  root.child("pooler").linear("dense", s.hidden, s.hidden, true);
+  root.linear("binary_head", s.hidden, 2, true);
 }
 
 constexpr Family kFamilies[] = {
@@ -117,6 +129,11 @@ constexpr Family kFamilies[] = {
      "max_position_embeddings=1024 position_embedding_type=learned_absolute normalization=LayerNorm hidden_act=gelu hidden_dropout=0.1 "
      "attention_dropout=0.1",
      "num_hidden_layers=num_layers intermediate_size=ffn_hidden_size num_key_value_heads=num_query_groups head_dim=kv_channels", read,
+     declare},
+    {"megatron_bert", "BertModel", Coverage::played,
+     "max_position_embeddings=1024 position_embedding_type=learned_absolute normalization=LayerNorm hidden_act=gelu hidden_dropout=0.1 "
+     "attention_dropout=0.1",
+     "num_hidden_layers=num_layers intermediate_size=ffn_hidden_size num_key_value_heads=num_query_groups head_dim=kv_channels", read_bert,
      declare},
 };
 

@@ -14,7 +14,7 @@ Problems check_megatron_sizes(const Spec& spec, const Architecture& a) {
     return Problem{at, "conflict", std::to_string(ranks) + " ranks do not divide the model's " + std::to_string(count) + " " + what};
   };
   MegatronRank rank;
-  rank.tensor = spec.tensor.degree, rank.context = spec.context.degree;
+  rank.tensor = spec.tensor.degree, rank.context = spec.context.degree, rank.sequence = spec.tensor.sequence;
   rank.expert = spec.expert.degree, rank.expert_tensor = spec.expert.tensor.value_or(spec.tensor.degree);
   if (shape->heads % rank.tensor != 0) return {does_not_divide("/parallel/tensor/degree", rank.tensor, shape->heads, "attention heads")};
   if (shape->latent.key_value_rank == 0 && shape->groups % rank.tensor != 0)
@@ -26,6 +26,10 @@ Problems check_megatron_sizes(const Spec& spec, const Architecture& a) {
     return {does_not_divide("/parallel/expert/degree", rank.expert, shape->experts.count, "experts")};
   if (shape->experts.count > 0 && shape->experts.width % rank.expert_tensor != 0)
     return {does_not_divide("/parallel/expert/tensor", rank.expert_tensor, shape->experts.width, "features of an expert")};
+  if (shape->bert &&
+      (rank.context > 1 || rank.sequence || (spec.training.attention != Attention::eager && spec.training.megatron.transformer_engine)))
+    return {{"/training/attention", "unsupported",
+             "BERT is supported with eager attention (unfused), without sequence or context parallelism"}};
   if (rank.context > 1 && spec.training.attention == Attention::eager)
     return {{"/training/attention", "conflict", "context parallelism needs flash or fused attention"}};
   if (rank.context > 1 && spec.context.all_to_all && shape->groups % (rank.tensor * rank.context) != 0)

@@ -27,11 +27,18 @@ MegatronModel::MegatronModel(Device& device, const MegatronShape& shape, const T
     word_embeddings_ = make("embedding.word_embeddings.weight", {words, shape_.hidden});
     if (shape_.learned_positions) position_embeddings_ = make("embedding.position_embeddings.weight", {shape_.positions, shape_.hidden});
   }
+  if (chunk_.embeds && shape_.bert) token_types_ = make("embedding.tokentype_embeddings.weight", {2, shape_.hidden});
   for (std::int64_t i = chunk_.first; i < chunk_.end; ++i) layers_.push_back(make_layer(i));
   if (!chunk_.heads) return;
   final_norm_ = make_norm("decoder.final_layernorm", shape_.hidden);
   // Tied, the last stage has a copy of the embedding, whose gradients are summed with the first's.
   output_layer_ = shape_.tied && chunk_.embeds ? word_embeddings_ : make("output_layer.weight", {words, shape_.hidden});
+  if (!shape_.bert) return;
+  head_dense_ = make_linear("lm_head.dense", shape_.hidden, shape_.hidden, Split::none, true);
+  head_norm_ = make_norm("lm_head.layer_norm", shape_.hidden);
+  output_bias_ = make("output_layer.bias", {words});
+  pooler_ = make_linear("pooler.dense", shape_.hidden, shape_.hidden, Split::none, true);
+  binary_ = make_linear("binary_head", shape_.hidden, 2, Split::none, true);
 }
 
 Tensor MegatronModel::make(const std::string& name, const Dims& sizes, bool expert) {
@@ -130,6 +137,10 @@ Tensor MegatronModel::embedded(const Tensor& ids, const Tensor& position_ids) co
   };
   Tensor embeddings = words_in_place();
   embeddings = contiguous(transpose(embeddings, 0, 1));
+  if (token_types_) {
+    const Tensor types = embedding(token_types_, ids);
+    embeddings = add(embeddings, transpose(types, 0, 1));
+  }
   if (rank_.sequence && rank_.tensor > 1) embeddings = scatter_to_sequence(kernels_, embeddings);
   return dropout(embeddings, shape_.hidden_dropout);
 }
@@ -280,6 +291,8 @@ Tensor MegatronModel::unfused_attention(const Tensor& query, const Tensor& key, 
     const Tensor scores = baddbmm(buffer, by_head(query), transpose(by_head(key), 1, 2));
     probabilities = scaled_masked_softmax(view(scores, {b, heads, s, keys}));
   }
+  // UnfusedDotProductAttention: rows of padding are set to 0 after the softmax.
+  if (padding_ && training_.megatron.transformer_engine) probabilities = masked_fill(probabilities, padding_);
   probabilities = dropout(probabilities, shape_.attention_dropout);
   const auto weighted = [&] {
     const Tensor product = bmm(view(probabilities, {b * heads, s, keys}), by_head(value));
@@ -332,7 +345,15 @@ Tensor MegatronModel::run_mlp(const Layer& layer, const Tensor& hidden_states) c
 // language_module.py, compute_language_model_loss
 Tensor MegatronModel::loss_of(const Tensor& hidden_states, const Tensor& labels) const {
   const ModuleScope scope(device_, "output_layer", Category::logits_and_loss);
-  const Tensor logits = megatron_linear(kernels_, hidden_states, output_layer_, {}, Split::columns);
+  const auto logits_of = [&] {
+    if (!shape_.bert) return megatron_linear(kernels_, hidden_states, output_layer_, {}, Split::columns);
+    // bert_lm_head.py
+    Tensor states = linear(hidden_states, head_dense_.weight, head_dense_.bias);
+    states = gelu(states);
+    states = normed(head_norm_, states);
+    return megatron_linear(kernels_, states, output_layer_, output_bias_, Split::columns);
+  };
+  const Tensor logits = logits_of();
   const Tensor targets = contiguous(transpose(labels, 0, 1));
   const MegatronLoss kind = training_.megatron.loss;
   const Tensor loss = kind == MegatronLoss::transformer_engine
@@ -342,11 +363,17 @@ Tensor MegatronModel::loss_of(const Tensor& hidden_states, const Tensor& labels)
 }
 
 Tensor MegatronModel::forward(const Tensor& ids, const Tensor& position_ids, const Tensor& labels, const Tensor& input) const {
+  if (shape_.bert) {  // bert_extended_attention_mask
+    const OpScope op(device_, "attention_mask");
+    const std::int64_t s = training_.sequence, b = training_.micro_batch;
+    padding_ = device_.empty({b, 1, s, s}, Dtype::boolean);
+  }
   const auto hidden_of = [&] {
     if (!chunk_.embeds) return run_layers(input);
     return run_layers(embedded(ids, position_ids));
   };
   const Tensor hidden_states = hidden_of();
+  padding_.reset();
   return chunk_.heads ? loss_of(hidden_states, labels) : hidden_states;
 }
 

@@ -124,6 +124,10 @@ class MegatronModel {
   std::int64_t vocabulary_;
   std::vector<MegatronParameter> parameters_;
   Tensor word_embeddings_, position_embeddings_, output_layer_;
+  Tensor token_types_, output_bias_;     // BERT's
+  Linear head_dense_, pooler_, binary_;  // BERT's
+  Norm head_norm_;
+  mutable Tensor padding_;  // of the microbatch that runs: [b, 1, s, s]
   std::vector<Layer> layers_;
   Norm final_norm_;
 };

@@ -150,6 +150,20 @@ TEST(Megatron, ExpertsAreSharedOut) {
   EXPECT_EQ(all - both, 10 * kLayers * 2 * (2 * kFeatures * kHidden));
 }
 
+// BERT's two kinds of tokens, its head and its pooler come on top; 10 bytes a parameter, but for a bias of two values that the allocator rounds.
+TEST(Megatron, BertHasAHeadOfItsOwn) {
+  Json spec = spec_of({}, {{"attention", "eager"}});
+  spec["model"]["config"]["model_type"] = "megatron_bert";
+  spec["model"]["config"]["vocab_size"] = kWords;
+  const Json r = report(spec);
+  constexpr std::int64_t head = 2 * kHidden + kHidden * kHidden + kHidden + 2 * kHidden + kWords, pooler = kHidden * kHidden + kHidden;
+  constexpr std::int64_t binary = 2 * kHidden + 2;
+  EXPECT_EQ(r["parameters"]["total"], kParameters + head + pooler + binary);
+  expect_near(allocated(r, "loaded"), 10 * (kParameters + head + pooler + binary), 2 * KiB);
+  spec["training"]["attention"] = "sdpa";
+  EXPECT_EQ(problem_at(spec), "/training/attention");
+}
+
 TEST(Megatron, WhatItRefuses) {
   EXPECT_EQ(problem_at(spec_of({{"data", {{"kind", "megatron_fsdp"}, {"degree", 2}}}})), "/parallel/data/kind");
   EXPECT_EQ(problem_at(spec_of({{"tensor", {{"degree", 3}}}})), "/parallel/tensor/degree");

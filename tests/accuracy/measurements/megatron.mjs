@@ -13,7 +13,8 @@ const shaping = ['num-layers', 'hidden-size', 'ffn-hidden-size', 'num-attention-
   'position-embedding-type', 'normalization', 'swiglu', 'disable-bias-linear', 'add-qkv-bias', 'qk-layernorm', 'untie-embeddings-and-output-weights',
   'hidden-dropout', 'attention-dropout', 'multi-latent-attention', 'q-lora-rank', 'kv-lora-rank', 'qk-head-dim', 'qk-pos-emb-head-dim', 'v-head-dim',
   'num-experts', 'moe-router-topk', 'moe-ffn-hidden-size', 'moe-shared-expert-intermediate-size'];
-const elsewhere = [[/bert/i, 'Megatron\'s BERT'], [/\bt5\b/i, 'Megatron\'s T5'], [/hybrid|mamba/i, 'Megatron\'s hybrids of Mamba'], [/\bvl|multimodal/i, 'a model of images']];
+const elsewhere = [[/\bt5\b/i, 'Megatron\'s T5 is'], [/hybrid|mamba/i, 'Megatron\'s hybrids of Mamba are'], [/\bvl|multimodal/i, 'a model of images is']];
+const bertWords = 28996;  // of bert-large-cased-vocab.txt
 const gpt2Words = 50257;  // of GPT2BPETokenizer, which the arguments take where none is named
 
 // The model of a row whose label is none of a preset: its arguments. {config, says} or {refuse}
@@ -24,16 +25,17 @@ export function megatronModel(row) {
       num_key_value_heads: arch.kv_heads ?? arch.heads, vocab_size: arch.vocab, tie_word_embeddings: arch.tied === true };
     return { config, says: null };
   }
-  if (!(arch['num-layers'] && arch['hidden-size'])) return null;
   const other = elsewhere.find(([word]) => word.test(row.model));
-  if (other) return { refuse: `${other[1]} is not played` };
+  if (other && /megatron/i.test(row.model)) return { refuse: `${other[1]} not played` };
+  if (!(arch['num-layers'] && arch['hidden-size'])) return null;
   if (arch['mtp-num-layers']) return { refuse: 'multi-token prediction is not played' };
-  const config = { model_type: 'megatron' };
+  const bert = /bert/i.test(row.model);
+  const config = { model_type: bert ? 'megatron_bert' : 'megatron' };
   for (const flag of shaping) if (flag in arch) config[flag.replaceAll('-', '_')] = number(arch[flag]);
   const words = number(arch['vocab-size']);
-  config.vocab_size = words ? words + (/null/i.test(arch['tokenizer-type'] ?? '') ? 1 : 0) : gpt2Words;  // NullTokenizer adds an end
+  config.vocab_size = bert && !words ? bertWords : words ? words + (/null/i.test(arch['tokenizer-type'] ?? '') ? 1 : 0) : gpt2Words;  // NullTokenizer adds an end
   if (arch['moe-layer-freq']) config.moe_layer_freq = pattern(arch['moe-layer-freq']);
-  return { config, says: words ? null : 'vocabulary: not stated, GPT-2\'s' };
+  return { config, says: words ? null : `vocabulary: not stated, ${bert ? 'BERT\'s' : 'GPT-2\'s'}` };
 }
 
 // Megatron-LM's own tests take its command line's defaults; other programs bring recipes of their own.
