@@ -81,7 +81,7 @@ Question read_question(const Json& json, const ModelPresets& presets) {
     question.problems.insert(question.problems.end(), reading.problems.begin(), reading.problems.end());
   }
   if (question.problems.empty()) question.problems = check_sizes(question.spec, question.architecture);
-  if (question.problems.empty()) question.problems = check_copies(question.spec.training.adapter, question.architecture);
+  if (question.problems.empty()) question.problems = check_trained(question.spec.training, question.architecture);
   if (question.problems.empty()) question.problems = check_older(question.spec, question.architecture);
   return question;
 }
