@@ -9,7 +9,7 @@ import type { Call } from './core/worker';
 // Questions beside the main one: timelines, curves, searches. They run in a worker of their own, so that the bars never wait for
 // them.
 
-function startWorker(): Worker {
+export function startWorker(): Worker {
   return new Worker(new URL('./core/worker.ts', import.meta.url), { type: 'module' });
 }
 
@@ -63,39 +63,6 @@ export async function askCore<Value>(call: Call, args: readonly (string | object
   if (answer.kind === 'report') return answer.report;
   throw new Error(answer.kind === 'crashed' ? answer.message : answer.problems.map(({ message }) => message).join(' '));
 }
-
-// A search has as many workers as the machine has processors, for as long as it takes.
-const MOST_WORKERS = 8;
-
-/** Asks several things beside each other; `each` hears of the answers in any order. One such asking at a time: the next takes the place of the last. */
-export function askMany<Value>(call: Call, questions: readonly object[], signal: AbortSignal, each: (index: number, value: Value) => void): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(new DOMException('cancelled', 'AbortError'));
-    if (questions.length === 0) return resolve();
-    searchers ??= new Estimator<number, unknown>(startWorker, Math.min(MOST_WORKERS, Math.max(1, navigator.hardwareConcurrency)));
-    const pool = searchers;
-    const stop = () => {
-      pool.request([], () => undefined);
-      reject(new DOMException('cancelled', 'AbortError'));
-    };
-    signal.addEventListener('abort', stop, { once: true });
-    let left = questions.length;
-    pool.request(
-      questions.map((question, key) => ({ key, spec: '', call, args: [JSON.stringify(question)] })),
-      (key, answer) => {
-        if (answer.kind !== 'report') {
-          signal.removeEventListener('abort', stop);
-          return reject(new Error(answer.kind === 'crashed' ? answer.message : answer.problems.map(({ message }) => message).join(' ')));
-        }
-        each(key, answer.report as Value);
-        if (--left > 0) return;
-        signal.removeEventListener('abort', stop);
-        resolve();
-      },
-    );
-  });
-}
-let searchers: Estimator<number, unknown> | undefined;
 
 /** The spec of the present choice under a method; undefined while its model is on its way. */
 export function presentSpec(method: Method, rank?: number): string | undefined {

@@ -1,13 +1,13 @@
 import { useSignal } from '@preact/signals';
 import { scaleLinear, scaleLog } from 'd3-scale';
 import { useRef } from 'preact/hooks';
-import { askMany } from '../aside';
 import type { JsonObject } from '../choice/choice';
 import type { Enumerated, Ranked, Screened } from '../core/search';
 import { gpus as kinds } from '../gpus';
 import { choice } from '../store';
 import { advice as text, chart as chartText } from '../text/views';
 import { apply, Numbers } from './Advice';
+import { askMany } from './askMany';
 import { ChartExports, useWidth, Waiting } from './Chart';
 import { count, GIB, gib } from './format';
 import { costOf, countsOf, failedOf, foundOf, leftOutOf, pricesOf, searchFor, speedOf, type Asks, type Found, type Search } from './search';
