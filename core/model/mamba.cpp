@@ -210,7 +210,7 @@ class Mamba : public Body {
 
 class Jamba : public Body {
  public:
-  Jamba(const Architecture& a, const MadeModule& root) : a_(a) {
+  Jamba(const Architecture& a, const MadeModule& root) {
     const MadeModule model = root.child("model");
     embed_tokens_ = model.tensor("embed_tokens.weight");
     for (std::int64_t i = 0; i < a.layers; ++i) {
@@ -279,7 +279,6 @@ class Jamba : public Body {
     NormModule input_layernorm, pre_ff_layernorm;
   };
 
-  const Architecture& a_;
   Tensor embed_tokens_;
   std::vector<Layer> layers_;
   NormModule norm_;
