@@ -29,9 +29,6 @@ std::int64_t few_layers(const Spec& spec, const Architecture& architecture) {
   return 3 + std::min(architecture.layers, kept / std::max<std::int64_t>(1, all / architecture.layers));
 }
 
-// A ring's exchanges hide behind attention the more layers there are, and what is hidden slows down what is computed (kInterference) by less than
-// they took: so much less may the whole take than the line through few layers says.
-constexpr double kHidesInRings = 0.04;
 // Of an accumulation: those after the second are as the second, whose time is added.
 constexpr std::int64_t kPlayedMicroBatches = 2;
 // What of the memory rounding may add or take: the allocator rounds each tensor, by less than this part of all.
@@ -102,6 +99,8 @@ class Screener::Screening {
     const bool piped = spec_.pipeline.degree > 1;
     if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
     if (const Probe least{weights_and_gradients(), 0}; does_not_fit(least)) return summary(least);
+    // A ring's exchanges hide behind attention the more layers there are: the line through few layers is then no lower bound of the time.
+    if (spec_.context.degree > 1) return std::nullopt;
     const std::optional<Probe> first = piped ? first_stage() : all_layers();
     if (!first) return std::nullopt;
     Probe worst = *first;
@@ -250,8 +249,7 @@ class Screener::Screening {
     if (!machine_ || probe.seconds <= 0) return summary;
     const PipelineParallel& pipeline = spec_.pipeline;
     const double bubble = static_cast<double>(pipeline.degree - 1) / static_cast<double>(pipeline.microbatches);
-    const double hides = spec_.context.degree > 1 ? 1 - kHidesInRings : 1;
-    summary.seconds = hides * probe.seconds * (1 + (pipeline.degree > 1 ? bubble : 0));
+    summary.seconds = probe.seconds * (1 + (pipeline.degree > 1 ? bubble : 0));
     summary.tokens_per_second = tokens_of(spec_) / *summary.seconds / static_cast<double>(summary.gpus);
     return summary;
   }
