@@ -72,7 +72,10 @@ bool is_linear(const Question& question) {
   const Architecture& a = question.architecture;
   const Training& t = question.spec.training;
   const bool layers_alike = a.sliding.empty() && a.unturned.empty() && a.experts.layers.empty() && a.experts.count == 0;
-  return layers_alike && (t.checkpointing == Checkpointing::none || t.checkpoint_every == 1);
+  // The buckets of ZeRO-1 and 2 are full after the first layers, and later ones add less.
+  const DataKind kind = question.spec.data.kind;
+  const bool buckets_fill = kind == DataKind::zero1 || kind == DataKind::zero2;
+  return layers_alike && !buckets_fill && (t.checkpointing == Checkpointing::none || t.checkpoint_every == 1);
 }
 
 }  // namespace
@@ -95,10 +98,10 @@ class Screener::Screening {
         few_(few_layers(spec_, question.architecture)) {}
 
   std::optional<Summary> screen() {
-    if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;
     const bool piped = spec_.pipeline.degree > 1;
-    if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
     if (const Probe least{weights_and_gradients(), 0}; does_not_fit(least)) return summary(least);
+    if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;
+    if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
     // A ring's exchanges hide behind attention the more layers there are: the line through few layers is then no lower bound of the time.
     if (spec_.context.degree > 1) return std::nullopt;
     const std::optional<Probe> first = piped ? first_stage() : all_layers();
@@ -113,14 +116,18 @@ class Screener::Screening {
   }
 
  private:
-  // Bytes of what a rank holds at the end of backward, whatever else, where neither is sharded: nothing need be played to know them.
+  // Bytes that a rank holds at the end of backward, whatever else: of methods that do not cut the weights, these, and of most the gradients.
+  // Nothing need be played to know them.
   double weights_and_gradients() const {
     const DataKind kind = spec_.data.kind;
-    const bool whole = kind == DataKind::none || kind == DataKind::ddp || kind == DataKind::zero_redundancy;
-    if (!whole || spec_.pipeline.degree > 1 || spec_.training.method != Method::full) return 0;
+    const Training& training = spec_.training;
+    const bool whole = kind != DataKind::zero3 && kind != DataKind::fsdp1 && kind != DataKind::fsdp2;
+    if (!whole || spec_.pipeline.degree > 1 || training.method != Method::full) return 0;
+    const bool cut = kind == DataKind::zero1 || kind == DataKind::zero2;
+    const bool all_gradients = !cut && !training.optimizer.in_backward && training.trained.empty() && training.frozen.empty();
     std::int64_t all = 0;
     for (const Parameter& parameter : parameters_of(question_.architecture)) all += parameter.count();
-    return 2 * static_cast<double>(all * size_of(spec_.training.weights).count / spec_.tensor.degree);
+    return (all_gradients ? 2 : 1) * static_cast<double>(all * size_of(training.weights).count / spec_.tensor.degree);
   }
 
   std::optional<Probe> all_layers() {
