@@ -136,9 +136,10 @@ class TrainingLoop {
       context = split_batch(rank_.ring, ids_, labels_, own_ids_, own_labels_, position_ids_);
     }
     {
+      // A loss that takes the head over calls the decoder without a mask, and so does DPO's.
+      const bool masked = training_.objective == Objective::sft && training_.loss != Loss::trl_tiled && training_.loss != Loss::chunked;
       Tensor mask;
-      if (training_.mask == Mask::padded && training_.objective == Objective::sft && training_.loss != Loss::trl_tiled)
-        mask = device_.empty(ids_.sizes(), Dtype::int64);
+      if (training_.mask == Mask::padded && masked) mask = device_.empty(ids_.sizes(), Dtype::int64);
       rank_.before_micro_batch(a + 1 == training_.accumulation);
       const With offload(device_.offloads_saved, spec_.offload.activations && training_.checkpointing == Checkpointing::none);
       const AutocastRegion autocast(device_, autocast_of(spec_));
@@ -160,10 +161,7 @@ class TrainingLoop {
   // The mask of a padded batch dies with the forward's arguments.
   Tensor compute_loss(Tensor mask) {
     ForwardOptions options = forward_options(spec_);
-    if (mask)
-      options.padding = {std::move(mask), true};
-    else if (training_.mask == Mask::padded)
-      options.padding = {device_.empty(ids_.sizes(), Dtype::int64), true};
+    if (mask) options.padding = {std::move(mask), true};
     options.position_ids = position_ids_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
