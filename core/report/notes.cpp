@@ -113,6 +113,8 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
     notes.push_back({"/parallel/data/kind",
                      "FSDP1 keeps frozen weights and adapters of a layer in one flat tensor, so that backward makes gradients for all of "
                      "it. FSDP2 does not."});
+  if (spec.offload.activations)
+    notes.push_back({"/parallel/offload/activations", "Activations wait in pinned memory of the host, which is not counted here."});
   if (kind == DataKind::fsdp1 || kind == DataKind::zero3)
     notes.push_back({"/allocator",
                      "Reserved memory is a lower bound: blocks that another stream has used come back when that stream gets there "
@@ -143,6 +145,11 @@ std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std:
   std::vector<Note> notes;
   if (std::optional<Note> note = about_host(played.spec, host)) notes.push_back(*std::move(note));
   add_combinations(played.spec, notes);
+  const std::optional<BaseQuantization>& base = played.spec.training.base_quantization;
+  if (base && !base->gptq && played.architecture.model_type == "falcon")
+    notes.push_back(
+        {"/training/base_quantization",
+         "Nothing is quantised: Transformers gives bitsandbytes modules of the class torch.nn.Linear, and Falcon has its own."});
   if (rank.retries > 0 && !rank.out_of_memory) notes.push_back(about_retries(rank));
   if (std::optional<Note> note = about_expandable_segments(played, rank, memory)) notes.push_back(*std::move(note));
   return notes;

@@ -11,7 +11,7 @@ export const frameworks = [
     says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words); bitsandbytes bases are double-quantised (framework_plugin_bnb.py)',
   },
   { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true, lossParallel: true },
-  { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'' },
+  { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'; its activation offloading leaves parameters on the GPU and has a stream of its own' },
   {
     match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false, bitsandbytes: '0.42.0',  // its finetune scripts warn of any other version
     differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too',
