@@ -193,7 +193,7 @@ describe('configurations of public reports (../tests/cases)', () => {
         accumulation: 1,
         weights: 'bfloat16',
         autocast: null,
-        optimizer: { name: 'paged_adamw_8bit' },
+        optimizer: { name: 'paged_adamw_8bit', in_backward: true },
         max_grad_norm: null,
         loss: 'chunked',
         checkpointing: 'full',

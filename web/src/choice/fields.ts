@@ -24,7 +24,7 @@ interface Matter {
   methods?: readonly Method[];
 }
 
-type Need = 'lora' | 'quantised' | 'bits4' | 'bits8' | 'adam' | 'sgd' | 'momentum' | 'rmsprop' | 'every' | 'chunked' | 'trainer' | 'evaluation' | 'described' | 'megatron' | 'megatron_full' | 'megatron_selective';
+type Need = 'full' | 'lora' | 'quantised' | 'bits4' | 'bits8' | 'adam' | 'sgd' | 'momentum' | 'rmsprop' | 'every' | 'chunked' | 'trainer' | 'evaluation' | 'described' | 'megatron' | 'megatron_full' | 'megatron_selective';
 
 function oneOf<const T extends string>(at: string, values: readonly T[], fallback: NoInfer<T>): Field<T> {
   const read = (text: string) => values.find((value) => value === text);
@@ -285,6 +285,9 @@ export const fields = {
   prepare_kbit: when({ needs: 'quantised' }, flag('/training/prepare_kbit', true)),
   grad_scaler: flag('/training/grad_scaler'),
 
+  trained: when({ needs: 'full' }, names('/training/trained', '')),
+  frozen: when({ needs: 'full' }, names('/training/frozen', '')),
+  in_backward: flag('/training/optimizer/in_backward'),
   weight_decay: number('/training/optimizer/weight_decay', 0),
   momentum: when({ needs: 'momentum' }, number('/training/optimizer/momentum', 0)),
   nesterov: when({ needs: 'sgd' }, flag('/training/optimizer/nesterov')),
@@ -418,6 +421,7 @@ export function withSetting(settings: Settings, key: FieldKey, text: string): Se
 }
 
 const met: Record<Need, (settings: Settings) => boolean> = {
+  full: ({ method }) => method === 'full',
   lora: ({ method }) => method === 'lora',
   quantised: ({ method, bits }) => method === 'lora' && bits !== 'none',
   bits4: ({ method, bits }) => method === 'lora' && bits === '4',

@@ -256,7 +256,7 @@ export function readFsdpWords(draft: Draft, entry: Entry, words: string[]): void
 // DeepSpeed
 
 const BYTES_NEUTRAL: Record<string, string> = {
-  overlap_comm: 'a second bucket while one is on its way: not played',
+  overlap_comm: 'a second bucket while one is on its way',
   contiguous_gradients: 'gradients lie in one buffer while they are reduced, as is played',
   reduce_scatter: 'how gradients are reduced, not what is held',
   allgather_partitions: 'how parameters are gathered, not what is held',

@@ -339,10 +339,9 @@ function readOptimizer(draft: Draft, from: Section): void {
   }
   from.flag('optimizer_in_bwd', (on, entry) => {
     if (!on) return draft.understood(entry, 'the step comes after backward');
-    draft.ignored(
-      entry,
-      'each parameter is stepped as its gradient is made, so that no gradients are stored: not played yet, so the estimate has up to one gradient for each parameter too much',
-    );
+    draft.understood(entry, 'each parameter is stepped as its gradient is made, so that no gradients are stored', {
+      '/training/optimizer/in_backward': true,
+    });
   });
   from.number('clip_grad_norm', (norm, entry) =>
     draft.understood(entry, norm > 0 ? 'clipped to this norm' : 'not clipped', { '/training/max_grad_norm': norm > 0 ? norm : null }),

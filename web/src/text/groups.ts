@@ -4,12 +4,14 @@ import type { FieldKey } from '../choice/fields';
 export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = [
   { name: 'Adapters', fields: ['lora_rank', 'targets', 'lora_dropout', 'dora', 'modules_to_save', 'upcast'] },
   { name: 'Quantised base', fields: ['bits', 'quant_type', 'double_quant', 'compute_dtype', 'threshold', 'skip', 'prepare_kbit'] },
+  { name: 'What trains', fields: ['trained', 'frozen'] },
   { name: 'Precision', fields: ['autocast', 'grad_scaler'] },
   {
     name: 'Optimizer',
     fields: [
       'implementation',
       'max_grad_norm',
+      'in_backward',
       'weight_decay',
       'momentum',
       'nesterov',

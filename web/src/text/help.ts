@@ -37,6 +37,9 @@ export const help: Record<FieldKey, string> = {
   prepare_kbit: 'Norms and embeddings are raised to fp32 and inputs made to need gradients (prepare_model_for_kbit_training).',
   grad_scaler: 'Scales the loss so that fp16 gradients do not vanish (torch.amp.GradScaler): a few temporaries in each step.',
 
+  trained: 'Modules, by a part of their dotted name such as layers.31, that alone train; none: all do.',
+  frozen: 'Modules, by a part of their dotted name such as embed_tokens, that do not train.',
+  in_backward: 'Each parameter is stepped as soon as its gradient is there, which is then gone (torchtune’s optimizer_in_bwd).',
   weight_decay: 'Whether there is any decides a temporary in some optimizers (weight_decay); its size changes no memory.',
   momentum: 'Above 0 a buffer is kept for each parameter (momentum).',
   nesterov: 'Nesterov’s momentum: a temporary more in the step (nesterov=True).',

@@ -35,6 +35,9 @@ export const names: Record<FieldKey, string> = {
   prepare_kbit: 'Prepare k-bit training',
   grad_scaler: 'Gradient scaler',
 
+  trained: 'Trained modules',
+  frozen: 'Frozen modules',
+  in_backward: 'Step in backward',
   weight_decay: 'Weight decay',
   momentum: 'Momentum',
   nesterov: 'Nesterov',
@@ -140,6 +143,7 @@ export const names: Record<FieldKey, string> = {
 
 /** What a setting takes to matter. */
 export const needs: Record<Need, string> = {
+  full: 'Matters with full training only.',
   lora: 'Matters with LoRA or QLoRA only.',
   quantised: 'Matters with a quantised base (QLoRA) only.',
   bits4: 'Matters with a base in 4 bits only.',
