@@ -234,7 +234,8 @@ namespace {
 // FSDP2's cast_forward_inputs: some families' angles stay in fp32.
 LayerContext cast_context(LayerContext context, Dtype dtype) {
   for (RotaryEmbedding::Angles* angles : {&context.position_embeddings, &context.sliding_position_embeddings}) {
-    if (!angles->cos || angles->cos.dtype() == dtype) continue;
+    // torchtitan's are one complex tensor, which is no floating point to torch.is_floating_point.
+    if (!angles->sin || angles->cos.dtype() == dtype) continue;
     angles->cos = to(angles->cos, dtype);
     angles->sin = to(angles->sin, dtype);
   }
