@@ -335,7 +335,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   reader.integer("micro_batch", training.micro_batch, 1, kMostRows);
   reader.integer("sequence", training.sequence, 1, kLongestSequence);
   check_tokens(reader, training);
-  if (training.objective == Objective::dpo && training.micro_batch % 2 != 0 && reader.given("micro_batch")) {
+  if (training.objective == Objective::dpo && training.micro_batch % 2 != 0) {
     reader.problem("micro_batch", "conflict", "dpo's micro_batch counts rows [chosen; rejected]: it must be even");
   }
   reader.integer("accumulation", training.accumulation, 1, 1 << 16);

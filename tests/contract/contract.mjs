@@ -4,10 +4,10 @@ import { gzipSync } from 'node:zlib';
 
 import { doorFiles, loadWasm, nativeAnswers, root, vectorSpecs, withInlineConfig } from './engine.mjs';
 
-// Bytes of the module that an ordinary question needs, gzipped. The goal of 120 kB was met until the families beside Llama's and ZeRO-3 came:
+// Bytes of the module that an ordinary question needs, gzipped. The goal of 120 kB was met until the families beside Llama's, ZeRO-3 and Megatron came:
 // their rows and strings lie in the data, which is not divided, and their branches in functions that every model runs.
 const firstGoal = 120_000;
-const firstBudget = 140_000;
+const firstBudget = 150_000;
 let passed = 0;
 const failures = [];
 
