@@ -102,8 +102,6 @@ class Screener::Screening {
     if (const Probe least{weights_and_gradients(), 0}; does_not_fit(least)) return summary(least);
     if (!is_linear(question_) || spec_.pipeline.virtual_stages > 1) return std::nullopt;
     if (piped && spec_.pipeline.schedule != PipelineSchedule::one_forward_one_backward) return std::nullopt;
-    // A ring's exchanges hide behind attention the more layers there are: the line through few layers is then no lower bound of the time.
-    if (spec_.context.degree > 1) return std::nullopt;
     const std::optional<Probe> first = piped ? first_stage() : all_layers();
     if (!first) return std::nullopt;
     Probe worst = *first;
@@ -220,6 +218,8 @@ class Screener::Screening {
     const StepTime time = step_time(spec, played->trace, *machine_);
     const auto left_out = static_cast<double>(spec_.training.accumulation - spec.training.accumulation);
     probe.seconds = time.seconds - time.bubble + left_out * time.first_micro_batch;
+    // A ring's exchanges hide behind attention the more layers there are: so all are taken to be hidden.
+    if (spec_.context.degree > 1) probe.seconds -= time.communication - kInterference * time.communication_total;
     return probe;
   }
 

@@ -81,7 +81,8 @@ test('150 kB are enough for the first view, 52 kB of them the page, and it does 
   await page.mouse.move(200, 200);
   expect((await wasm).status()).toBe(200);
   const marks = await page.evaluate(() => performance.getEntriesByType('mark').map(({ name }) => name)); // in their order in time
-  expect(marks).toEqual(['painted', 'worker started']);
+  expect(marks[0]).toBe('painted');
+  expect(new Set(marks.slice(1))).toEqual(new Set(['worker started']));
   site.close();
 });
 
