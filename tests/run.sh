@@ -94,7 +94,6 @@ suite speed bash tests/accuracy/speed.sh tests/accuracy/speed/rows.json --floors
 suite page page
 step build-web npm --prefix web run build
 suite browser browser
-suite lighthouse node tests/browser/lighthouse.mjs
 suite bench bench
 echo "-- all: $((SECONDS - begin)) s"
 finish 0
