@@ -9,6 +9,7 @@ const CORE = '**/*.wasm';
 
 /** All that the answers say: the verdict, the bars, the details. */
 async function shown(page: Page): Promise<string> {
+  await expect(page.locator('.details')).toBeVisible(); // which come after the bars are painted
   return (await page.locator('.verdict, .bars, .details').allInnerTexts()).join('\n');
 }
 

@@ -1,5 +1,5 @@
 """Random configs of every family, counted by Transformers on the meta device and by `llmem parameters`.
-    python fuzz.py LLMEM FAMILIES.md --count 20 --seed 1 [--only llama,mamba]"""
+    python tests/transformers/compare.py LLMEM FAMILIES.md --count 20 --seed 1 [--only llama,mamba]"""
 import argparse, collections, dataclasses, inspect, json, random, re, subprocess, sys, warnings, logging
 warnings.filterwarnings("ignore")
 import torch, transformers

@@ -55,9 +55,12 @@ export function Bars() {
       <Textures />
       <CapacityLabel />
       <div ref={chart} role="group" aria-label={text.methods}>
-        {shown.value.map((method) => (
-          <Bar key={method} method={method} />
-        ))}
+        {/* In an element of their own: they change places, and nothing else is to do so with them. */}
+        <div>
+          {shown.value.map((method) => (
+            <Bar key={method} method={method} />
+          ))}
+        </div>
         <Axis />
       </div>
       <Absent />
