@@ -5,6 +5,7 @@
 #include "model/bodies.h"
 #include "model/build.h"
 #include "model/mamba2.h"
+#include "model/mamba_body.h"
 #include "tensor/delta.h"
 #include "tensor/ops.h"
 
@@ -163,51 +164,6 @@ Tensor MambaMixer::forward(const Tensor& input) const {
   return out_proj(to(transpose(scan_output, 1, 2), dtype));
 }
 
-class Mamba : public Body {
- public:
-  Mamba(const Architecture& a, const MadeModule& root, Normed normed) : a_(a) {
-    const MadeModule backbone = root.child("backbone");
-    embeddings_ = backbone.tensor("embeddings.weight");
-    for (std::int64_t i = 0; i < a.layers; ++i) {
-      const MadeModule block = backbone.child("layers", i);
-      layers_.push_back({block.norm("norm", NormKind::rms), made_mixer(a, block.child("mixer"), "mixer", normed)});
-    }
-    norm_f_ = backbone.norm("norm_f", NormKind::rms);
-  }
-
-  Tensor embedding() const override { return embeddings_; }
-
-  Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext&, std::vector<Tensor>& locals) const override {
-    const Tensor inputs_embeds = embedded_ids(embeddings_, "embeddings", ids, options);
-    locals = {inputs_embeds};
-    return inputs_embeds;
-  }
-
-  Tensor layer(int index, const Tensor& input, const LayerContext&, Tensor&) const override {
-    const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    Tensor residual = input;
-    const auto normed = [&] { return layer.norm(to(input, layer.norm.norm.weight.dtype())); };
-    Tensor hidden_states = normed();
-    if (a_.float_residual) residual = to(residual, Dtype::float32);
-    hidden_states = layer.mixer.forward(hidden_states);
-    hidden_states = add(residual, hidden_states);
-    return hidden_states;
-  }
-
-  Tensor end(Tensor hidden_states) const override { return norm_f_(hidden_states); }
-
- private:
-  struct Layer {
-    NormModule norm;
-    MambaMixer mixer;
-  };
-
-  const Architecture& a_;
-  Tensor embeddings_;
-  std::vector<Layer> layers_;
-  NormModule norm_f_;
-};
-
 class Jamba : public Body {
  public:
   Jamba(const Architecture& a, const MadeModule& root) {
@@ -284,10 +240,15 @@ class Jamba : public Body {
   NormModule norm_;
 };
 
+MadeBody plain_mamba(const Architecture& a, const MadeModule& root, Normed normed) {
+  const auto mixer = [&](const MadeModule& module) { return made_mixer(a, module, "mixer", normed); };
+  return std::make_unique<MambaBody<MambaMixer>>(a, root, mixer);
+}
+
 }  // namespace
 
-MadeBody mamba_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Mamba>(a, root, Normed::no); }
-MadeBody falcon_mamba_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Mamba>(a, root, Normed::bare); }
+MadeBody mamba_body(const Architecture& a, const MadeModule& root) { return plain_mamba(a, root, Normed::no); }
+MadeBody falcon_mamba_body(const Architecture& a, const MadeModule& root) { return plain_mamba(a, root, Normed::bare); }
 MadeBody jamba_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Jamba>(a, root); }
 
 }  // namespace llmem

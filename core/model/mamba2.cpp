@@ -6,6 +6,7 @@
 
 #include "model/activation.h"
 #include "model/bodies.h"
+#include "model/mamba_body.h"
 #include "tensor/ops.h"
 
 // modeling_mamba2.py, and what modeling_granitemoehybrid.py, modeling_bamba.py and others have of it word by word.
@@ -271,55 +272,11 @@ void declare_mamba2_mixer(const StateSpace& s, const Module& mixer, std::int64_t
   mixer.linear("out_proj", s.inner(), hidden_size, s.out_bias);
 }
 
-namespace {
+namespace {}  // namespace
 
-class Mamba2 : public Body {
- public:
-  Mamba2(const Architecture& a, const MadeModule& root) : a_(a) {
-    const MadeModule backbone = root.child("backbone");
-    embeddings_ = backbone.tensor("embeddings.weight");
-    for (std::int64_t i = 0; i < a.layers; ++i) {
-      const MadeModule block = backbone.child("layers", i);
-      layers_.push_back({block.norm("norm", NormKind::rms), made_mamba2_mixer(a, block.child("mixer"), "mixer")});
-    }
-    norm_f_ = backbone.norm("norm_f", NormKind::rms);
-  }
-
-  Tensor embedding() const override { return embeddings_; }
-
-  Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext&, std::vector<Tensor>& locals) const override {
-    const Tensor inputs_embeds = embedded_ids(embeddings_, "embeddings", ids, options);
-    locals = {inputs_embeds};
-    return inputs_embeds;
-  }
-
-  Tensor layer(int index, const Tensor& input, const LayerContext&, Tensor&) const override {
-    const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    Tensor residual = input;
-    const auto normed = [&] { return layer.norm(to(input, layer.norm.norm.weight.dtype())); };
-    Tensor hidden_states = normed();
-    if (a_.float_residual) residual = to(residual, Dtype::float32);
-    hidden_states = layer.mixer.forward(hidden_states);
-    hidden_states = add(residual, hidden_states);
-    return hidden_states;
-  }
-
-  Tensor end(Tensor hidden_states) const override { return norm_f_(hidden_states); }
-
- private:
-  struct Layer {
-    NormModule norm;
-    Mamba2Mixer mixer;
-  };
-
-  const Architecture& a_;
-  Tensor embeddings_;
-  std::vector<Layer> layers_;
-  NormModule norm_f_;
-};
-
-}  // namespace
-
-std::unique_ptr<const Body> mamba2_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Mamba2>(a, root); }
+std::unique_ptr<const Body> mamba2_body(const Architecture& a, const MadeModule& root) {
+  const auto mixer = [&](const MadeModule& module) { return made_mamba2_mixer(a, module, "mixer"); };
+  return std::make_unique<MambaBody<Mamba2Mixer>>(a, root, mixer);
+}
 
 }  // namespace llmem
