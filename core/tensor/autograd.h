@@ -37,6 +37,8 @@ class Saved {
 
 // The same memory under a new tensor without history (Tensor.detach(), tensor_data()).
 Tensor detach(const Tensor& tensor);
+// The same under another layout: a view, which keeps its base alive, also outside the graph.
+Tensor alias(const Tensor& self, const Layout& layout);
 
 struct Edge {
   Ref<Node> node;

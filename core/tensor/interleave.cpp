@@ -5,17 +5,6 @@
 // What rotary embeddings over neighbouring values are made of, and splitting in two.
 namespace llmem {
 
-namespace {
-
-Tensor seen_as(const Tensor& self, const Layout& layout) {
-  Tensor result = detach(self);
-  result->layout = layout;
-  result->base = self.impl();
-  return result;
-}
-
-}  // namespace
-
 // slice_backward: zeros of the whole, the gradient copied into its place
 Tensor every_second(const Tensor& self) {
   Recorder grad("slice", {&self});
@@ -23,7 +12,7 @@ Tensor every_second(const Tensor& self) {
   Layout layout = self.layout();
   layout.sizes[last] /= 2;
   layout.strides[last] *= 2;
-  const Tensor result = seen_as(self, layout);
+  const Tensor result = alias(self, layout);
   grad.attach(result);
   grad.backward([sizes = self.sizes()](Tensors& gradients) { return Tensors{gradients[0].device().empty(sizes, gradients[0].dtype())}; });
   return result;
@@ -41,7 +30,7 @@ Tensor stack_last(const Tensor& a, const Tensor& b) {
     const int last = gradients[0].dim() - 1;
     one.sizes.erase(last);
     one.strides.erase(last);
-    return Tensors{seen_as(gradients[0], one), seen_as(gradients[0], one)};
+    return Tensors{alias(gradients[0], one), alias(gradients[0], one)};
   });
   return result;
 }
@@ -51,7 +40,7 @@ std::pair<Tensor, Tensor> halves_of(const Tensor& self) {
   Recorder grad("split", {&self});
   Layout layout = self.layout();
   layout.sizes[self.dim() - 1] /= 2;
-  const Tensor first = seen_as(self, layout), second = seen_as(self, layout);
+  const Tensor first = alias(self, layout), second = alias(self, layout);
   grad.attach(first);
   grad.attach(second);
   grad.backward([sizes = self.sizes()](Tensors& gradients) {

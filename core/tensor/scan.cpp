@@ -9,17 +9,6 @@
 // What state-space models are made of: sums along a sequence, padding it to whole chunks, products over named dimensions.
 namespace llmem {
 
-namespace {
-
-Tensor seen_as(const Tensor& self, const Layout& layout) {
-  Tensor result = detach(self);
-  result->layout = layout;
-  result->base = self.impl();
-  return result;
-}
-
-}  // namespace
-
 // grad * result
 Tensor exp_of(const Tensor& input) {
   const Tensor self = autocast_float(input);
@@ -72,7 +61,7 @@ Tensor permute(const Tensor& self, const Dims& order) {
     layout.strides[i] = self.strides()[static_cast<int>(order[i])];
     back[static_cast<int>(order[i])] = i;
   }
-  const Tensor result = seen_as(self, layout);
+  const Tensor result = alias(self, layout);
   grad.attach(result);
   grad.backward([back](Tensors& gradients) { return Tensors{permute(gradients[0], back)}; });
   return result;

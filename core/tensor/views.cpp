@@ -7,15 +7,14 @@
 
 namespace llmem {
 
-namespace {
-
-// A view keeps its base alive, also outside the graph.
-Tensor alias(const Tensor& self, Layout layout) {
+Tensor alias(const Tensor& self, const Layout& layout) {
   Tensor result = detach(self);
   result->layout = layout;
   result->base = self.impl();
   return result;
 }
+
+namespace {
 
 Dims transposed(Dims dims, int a, int b) {
   std::swap(dims[a], dims[b]);
