@@ -1,10 +1,10 @@
 // From a change of an input to the new chart, in the built page: Llama-3.1-8B on 7 GPUs, which is 9 methods (tensor parallelism needs a
 // divisor of the heads).
-import { createServer } from 'node:http';
-import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { extname, join } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+
+import { serve } from '../serve.mjs';
 
 const web = fileURLToPath(new URL('../../web/', import.meta.url));
 const { chromium } = createRequire(join(web, 'package.json'))('@playwright/test');
@@ -13,18 +13,8 @@ const budget = 100;  // ms
 const slack = 4;  // as in bench.mjs
 const link = '#v=1&model=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gpus=7';
 const sequences = [1024, 1536, 512, 1280, 768, 1792, 640, 896, 1152, 1408, 576];
-const types = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.wasm': 'application/wasm' };
 
-const server = createServer((request, response) => {
-  const { pathname } = new URL(request.url, 'http://localhost');
-  try {
-    const body = readFileSync(join(web, 'dist', pathname === '/' ? 'index.html' : pathname));
-    response.writeHead(200, { 'Content-Type': types[extname(pathname) || '.html'] ?? 'application/octet-stream' }).end(body);
-  } catch {
-    response.writeHead(404).end();
-  }
-});
-await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
+const site = await serve(join(web, 'dist'));
 
 // In the page: types a number, waits for the frame in which all bars are new.
 async function change(sequence) {
@@ -42,7 +32,7 @@ async function change(sequence) {
 
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
-await page.goto(`http://127.0.0.1:${server.address().port}/${link}`);
+await page.goto(site.root + link);
 await page.locator('.verdict[aria-busy="false"]:not(:has(.waiting))').waitFor();
 await page.getByLabel('Sequence', { exact: true }).focus();
 const times = [];
@@ -52,7 +42,7 @@ for (const sequence of sequences) {
 }
 const bars = await page.locator('button.bar').count();
 await browser.close();
-server.close();
+site.close();
 
 const median = times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
 console.log(`input to chart, ${bars} methods: ${median.toFixed(0)} ms`);

@@ -1,10 +1,9 @@
-import Axe from '@axe-core/playwright';
 import { createServer } from 'node:http';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { expect, test } from './fixtures';
+import { expect, expectAccessible, test } from './fixtures';
 import { dist } from './site';
 
 // The element's modes, its theme, and the documented page with its live examples. embed.spec.ts has the plain frame.
@@ -81,8 +80,7 @@ for (const [mode, theme] of [
     await page.goto(`${site.root}embed.html?theme=${theme}&mode=${mode}${LINK.replaceAll('&amp;', '&')}`);
     await expect(page.locator('button.bar').nth(2)).toBeVisible();
     await expect(page.locator('.verdict[aria-busy="false"]')).toBeVisible();
-    const { violations } = await new Axe({ page }).analyze();
-    expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join(', ')}`)).toEqual([]);
+    await expectAccessible(page);
   });
 }
 
@@ -121,8 +119,7 @@ test('the documented page: live examples, snippets with its own address, the mod
   await expect(page.frameLocator('llmem-estimate >> nth=0 >> iframe').locator('body')).toHaveCSS('background-color', 'rgb(19, 22, 25)');
   await page.getByRole('button', { name: 'Run it here' }).click();
   await expect(page.locator('#said')).toHaveText(/fits|does not fit/);
-  const { violations } = await new Axe({ page }).exclude('llmem-estimate').analyze();
-  expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join(', ')}`)).toEqual([]);
+  await expectAccessible(page, 'llmem-estimate');
 });
 
 test.describe('what is not there is not there', () => {

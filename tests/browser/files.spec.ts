@@ -1,9 +1,8 @@
-import Axe from '@axe-core/playwright';
 import type { Page } from '@playwright/test';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { expect, open, settled, test } from './fixtures';
+import { expect, expectAccessible, open, settled, test } from './fixtures';
 
 // Coming from files, and going to them: as someone does it, by dropping, choosing or pasting.
 
@@ -14,11 +13,6 @@ const panel = (page: Page) => page.locator('section.from-file');
 async function openPanel(page: Page): Promise<void> {
   await page.getByRole('button', { name: 'From a file' }).click();
   await expect(panel(page).getByRole('heading', { name: 'From a file' })).toBeFocused();
-}
-
-async function noViolation(page: Page): Promise<void> {
-  const { violations } = await new Axe({ page }).analyze();
-  expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join(', ')}`)).toEqual([]);
 }
 
 test('a chosen file fills the form, lists its lines, and can be undone', async ({ page, site }) => {
@@ -32,7 +26,7 @@ test('a chosen file fills the form, lists its lines, and can be undone', async (
   await expect(panel(page).locator('tr', { hasText: 'enable_activation_checkpointing' })).toContainText('28');
   await expect(panel(page).locator('.asked')).toContainText('Sequence');
   await settled(page);
-  await noViolation(page);
+  await expectAccessible(page);
   await panel(page).locator('.asked').getByRole('button', { name: 'Sequence' }).click();
   await expect(page.getByLabel('Sequence', { exact: true })).toBeFocused();
   await panel(page).getByRole('button', { name: 'Undo: as it was before' }).click();
@@ -102,7 +96,7 @@ test('an out-of-memory message is explained with its numbers, beside the estimat
   await expect(panel(page)).toContainText('Fragmentation: PyTorch held 6.30 GiB that no tensor used');
   await expect(panel(page)).toContainText('Process 7 held 10.00 GiB');
   await expect(panel(page).locator('tr', { hasText: 'Allocated by PyTorch' }).last()).toContainText('62.0');
-  await noViolation(page);
+  await expectAccessible(page);
 });
 
 test('a memory snapshot stands beside the estimate, category by category', async ({ page, site }) => {
@@ -123,7 +117,7 @@ test('a memory snapshot stands beside the estimate, category by category', async
     await panel(page).getByRole('button', { name: 'Optimizer states' }).click();
     await expect(panel(page)).toContainText('_init_group (optim/adam.py');
   }
-  await noViolation(page);
+  await expectAccessible(page);
   await page
     .getByLabel('Choose files')
     .setInputFiles({ name: 'evil.pickle', mimeType: 'application/octet-stream', buffer: Buffer.from("cos\nsystem\n(S'echo gotcha'\ntR.") });
@@ -148,7 +142,7 @@ test('the method in detail as a configuration with its launch command', async ({
   await expect(out.getByLabel('torchtitan.toml')).toHaveValue(/flavor = "8B"/);
   await out.getByRole('combobox').selectOption('deepspeed');
   await expect(out).toContainText('DeepSpeed does not do fsdp2.');
-  await noViolation(page);
+  await expectAccessible(page);
 });
 
 test('nothing of it is loaded before it is wanted', async ({ page, site }) => {

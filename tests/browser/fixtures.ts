@@ -1,3 +1,4 @@
+import Axe from '@axe-core/playwright';
 import { test as base, expect, type Page } from '@playwright/test';
 import { serve, type Site } from './site';
 
@@ -61,4 +62,11 @@ export async function open(page: Page, site: Site, link = ''): Promise<void> {
 export async function settled(page: Page): Promise<void> {
   // A long step with accumulation takes seconds, and more on a machine that builds and tests at once.
   await expect(page.locator('.verdict[aria-busy="false"]:not(:has(.waiting))')).toBeVisible({ timeout: 25_000 });
+}
+
+/** axe finds nothing to complain of; `without`: what it is not to look at. */
+export async function expectAccessible(page: Page, without?: string): Promise<void> {
+  const axe = new Axe({ page });
+  const { violations } = await (without ? axe.exclude(without) : axe).analyze();
+  expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`)).toEqual([]);
 }

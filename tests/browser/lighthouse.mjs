@@ -1,12 +1,12 @@
 // Lighthouse over the built site, served compressed as hosts do: nothing to complain of in accessibility and best practices on a desktop and
 // on a phone, and performance of 95 on a desktop. A busy machine only ever makes it slower, so the best of a few runs counts.
-import { createServer } from 'node:http';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { extname, join } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { gzipSync } from 'node:zlib';
+
+import { serve } from '../serve.mjs';
 
 const web = fileURLToPath(new URL('../../web/', import.meta.url));
 // Not a dependency of the page's: it asks for the latest of two lists, which no lock file can hold.
@@ -27,21 +27,6 @@ const TARGETS = {
   desktop: { performance: 95, accessibility: 100, 'best-practices': 100 },
   phone: { accessibility: 100, 'best-practices': 100 }, // its performance is for a processor slowed down four times: printed
 };
-const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.wasm': 'application/wasm', '.svg': 'image/svg+xml', '.webmanifest': 'application/manifest+json' };
-
-function serve() {
-  const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url, 'http://localhost');
-    try {
-      const body = gzipSync(readFileSync(join(web, 'dist', pathname.endsWith('/') ? `${pathname}index.html` : pathname)));
-      response.writeHead(200, { 'Content-Type': TYPES[extname(pathname) || '.html'] ?? 'application/octet-stream', 'Content-Encoding': 'gzip' }).end(body);
-    } catch {
-      response.writeHead(404).end('not here');
-    }
-  });
-  return new Promise((listening) => server.listen(0, '127.0.0.1', () => listening(server)));
-}
-
 async function scores(address, kind) {
   const chrome = await launch({ chromePath: process.env.CHROMIUM ?? '/usr/bin/chromium', chromeFlags: ['--headless=new', '--no-sandbox'] });
   try {
@@ -56,14 +41,13 @@ async function scores(address, kind) {
   }
 }
 
-const server = await serve();
-const address = `http://127.0.0.1:${server.address().port}/`;
+const site = await serve(join(web, 'dist'), { compressed: true });
 let passed = 0, failed = 0;
 for (const [kind, targets] of Object.entries(TARGETS)) {
   const best = {};
   let why = '';
   for (let run = 0; run < RUNS; ++run) {
-    const result = await scores(address, kind);
+    const result = await scores(site.root, kind);
     for (const [name, score] of Object.entries(result.of)) best[name] = Math.max(best[name] ?? 0, score);
     why = result.why;
     if (Object.entries(targets).every(([name, target]) => best[name] >= target)) break;
@@ -77,6 +61,6 @@ for (const [kind, targets] of Object.entries(TARGETS)) {
     }
   }
 }
-server.close();
+site.close();
 console.log(`lighthouse: ${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);

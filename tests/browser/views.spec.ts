@@ -1,17 +1,11 @@
-import Axe from '@axe-core/playwright';
 import { readFileSync } from 'node:fs';
-import { bar, expect, open, settled, test } from './fixtures';
+import { bar, expect, expectAccessible, open, settled, test } from './fixtures';
 import type { Page } from '@playwright/test';
 
 const LINK = '#v=1&model=Qwen/Qwen2.5-0.5B&gpu=rtx-4090&gpus=4&data=fsdp2';
 
 async function view(page: Page, name: string): Promise<void> {
   await page.getByRole('tab', { name }).click();
-}
-
-async function clean(page: Page): Promise<void> {
-  const { violations } = await new Axe({ page }).analyze();
-  expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`)).toEqual([]);
 }
 
 test('the ledger is a tree from category to module to tensor, each tensor with its reason and arithmetic', async ({ page, site }) => {
@@ -47,7 +41,7 @@ test('the timeline shows the peak, reads out every instant by keys, zooms, and o
   await expect.poll(async () => Number(await slider.getAttribute('aria-valuemin'))).toBeGreaterThan(0);
   await page.getByRole('button', { name: 'Ledger at this instant' }).click();
   await expect(page.getByRole('heading', { name: /Ledger after event/ })).toBeVisible();
-  await clean(page);
+  await expectAccessible(page);
 });
 
 test('a curve marks the last value that fits, and applies it', async ({ page, site }) => {
@@ -61,7 +55,7 @@ test('a curve marks the last value that fits, and applies it', async ({ page, si
   await expect(bar(page, 'FSDP2 ×')).toContainText('fits');
   await page.getByText('The numbers as a table').click();
   await expect(page.getByRole('region', { name: 'Memory against micro-batch' })).toContainText(value);
-  await clean(page);
+  await expectAccessible(page);
 });
 
 test('a curve that is no longer wanted is cancelled', async ({ page, site }) => {
@@ -80,7 +74,7 @@ test('two answers are compared row by row, with what was changed', async ({ page
   await expect(page.locator('.changes')).toHaveText('Checkpointing: none → full');
   await expect(page.locator('.compare tbody tr').first()).toContainText('Weights');
   await expect(page.locator('.compare tfoot')).toContainText('−');
-  await clean(page);
+  await expectAccessible(page);
 });
 
 test('the stages of a pipeline are shown where they differ, and the worst decides', async ({ page, site }) => {
@@ -153,5 +147,5 @@ test('what to change and which method are estimated before they are suggested, a
   await found.getByRole('button').first().click();
   await settled(page);
   await expect(page).not.toHaveURL(before);
-  await clean(page);
+  await expectAccessible(page);
 });

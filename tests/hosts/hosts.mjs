@@ -1,10 +1,10 @@
 // Builds a page with <llmem-estimate> in each of the tools that embedding.html documents, and looks at it in Chromium.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { extname, join, normalize } from 'node:path';
+import { join } from 'node:path';
+
+import { serve } from '../serve.mjs';
 
 const root = new URL('../../', import.meta.url).pathname;
 const { chromium } = createRequire(join(root, 'web/package.json'))('@playwright/test');
@@ -15,25 +15,6 @@ const ESCAPED = LINK.replaceAll('&', '&amp;');
 const ELEMENT = `<llmem-estimate link="${ESCAPED}"></llmem-estimate>`;
 
 if (!existsSync(join(dist, 'llmem-estimate.js'))) throw new Error('web/dist is not built: npm --prefix web run build');
-
-const types = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.wasm': 'application/wasm', '.svg': 'image/svg+xml' };
-
-/** A folder as a plain file server gives it. */
-async function serve(folder) {
-  const server = createServer(async (request, response) => {
-    const name = decodeURIComponent(new URL(request.url, 'http://localhost').pathname);
-    const path = name.endsWith('/') ? `${name}index.html` : name;
-    try {
-      if (normalize(path).startsWith('..')) throw new Error('outside');
-      const body = await readFile(join(folder, path));
-      response.writeHead(200, { 'Content-Type': types[extname(path)] ?? 'application/octet-stream' }).end(body);
-    } catch {
-      response.writeHead(404).end('not here');
-    }
-  });
-  await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
-  return { address: `http://127.0.0.1:${server.address().port}/`, close: () => server.close() };
-}
 
 function run(command, args, cwd) {
   const { status, stdout, stderr } = spawnSync(command, args, { cwd, encoding: 'utf8', env: { ...process.env, CI: '1', DOCUSAURUS_NO_TELEMETRY: '1' } });
@@ -111,10 +92,10 @@ let failed = 0;
 for (const [name, build] of Object.entries(hosts)) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
   try {
-    const { folder, page: path, dark } = build(site.address);
+    const { folder, page: path, dark } = build(site.root);
     const host = await serve(folder);
     const page = await browser.newPage({ colorScheme: 'light' });
-    const address = host.address + path;
+    const address = host.root + path;
     await page.goto(address);
     const frame = page.frameLocator('llmem-estimate iframe');
     await page.locator('llmem-estimate').scrollIntoViewIfNeeded();
