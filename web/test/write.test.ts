@@ -332,6 +332,23 @@ describe('by example', () => {
     expect(written.ok && written.written.files.map(({ name }) => name)).toEqual(['zero3_offload.json', 'sft.yaml']);
   });
 
+  // accelerate's short form has no words for the sizes of buckets, and DeepSpeed's own are not those that the estimate reckons with.
+  test('the sizes of ZeRO’s buckets are said, in DeepSpeed’s own file', () => {
+    const zero = { ...base, training: { ...base.training, weights: 'bfloat16' }, parallel: { data: { kind: 'zero3', degree: 8 } } };
+    for (const tool of ['accelerate', 'deepspeed', 'axolotl', 'llamafactory'] as const) {
+      const made = writeFor(tool, zero);
+      const file = made.ok ? made.written.files.find(({ name }) => name === 'zero3.json') : undefined;
+      expect(JSON.parse(file?.text ?? '{}'), tool).toMatchObject({
+        train_batch_size: 2 * 4 * 8,
+        zero_optimization: { reduce_bucket_size: 'auto', stage3_prefetch_bucket_size: 'auto', stage3_param_persistence_threshold: 'auto' },
+      });
+    }
+    const accelerate = writeFor('accelerate', zero);
+    const yaml = accelerate.ok ? accelerate.written.files.find(({ name }) => name === 'accelerate.yaml')?.text : '';
+    expect(yaml).toContain('deepspeed_config_file: zero3.json');
+    expect(yaml).not.toContain('mixed_precision'); // accelerate refuses what both files say
+  });
+
   test('hostile names stay text', async () => {
     for (const model of ['a: b', '"; rm -rf /', 'x\n- y: z', '{{ x }}', '!!python/object:os', '*alias', 'null', '# comment', '\u2028']) {
       for (const tool of ['accelerate', 'axolotl', 'llamafactory'] as const) {

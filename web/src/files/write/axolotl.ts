@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../choice/choice';
-import { batch, checkpointing, clip, deepspeed, deepspeedName, fsdp, optim, targets } from './common';
+import { batch, checkpointing, clip, deepspeedName, deepspeedText, fsdp, optim, targets } from './common';
 import { allocator, View, yaml, type Export } from './written';
 
 /** axolotl's YAML, with DeepSpeed's file beside it. */
@@ -111,10 +111,7 @@ export function toAxolotl(spec: JsonObject): Export {
   const files = [{ name: 'axolotl.yaml', text }];
   for (const at of ['/cluster/nodes', '/cluster/gpus_per_node']) view.lose(at, 'the launcher says it, not the file');
   if (zero) {
-    files.unshift({
-      name,
-      text: `${JSON.stringify({ train_batch_size: rows * view.number('/training/accumulation', 1) * view.degree, ...deepspeed(view) }, null, 2)}\n`,
-    });
+    files.unshift({ name, text: deepspeedText(view) });
     view.say('/parallel/data/degree');
   } else if (kind !== 'fsdp2') view.lose('/parallel/data/degree', 'the launcher says it, not the file');
   if (kind === 'none') view.lose('/parallel/data/kind', 'one GPU needs no word of it');

@@ -150,8 +150,10 @@ export function targets(view: View): string | string[] {
   return Array.isArray(value) ? value.map(String) : ['q_proj', 'v_proj'];
 }
 
-/** DeepSpeed's JSON for a ZeRO method. */
-export function deepspeed(view: View): JsonObject {
+/** DeepSpeed's JSON for a ZeRO method, as text. */
+export const deepspeedText = (view: View): string => `${JSON.stringify(deepspeed(view), null, 2)}\n`;
+
+function deepspeed(view: View): JsonObject {
   const stage = Number(view.kind.slice(-1));
   const device = (what: 'optimizer' | 'parameters') => view.text(`/parallel/offload/${what}`, 'none');
   const pin = view.flag('/parallel/data/pin_memory', true);
@@ -172,9 +174,10 @@ export function deepspeed(view: View): JsonObject {
   view.match('/parallel/data/auto_buckets', auto, 'a bucket of a size is not automatic');
   const clipping = view.number('/training/max_grad_norm', 0);
   view.say('/training/max_grad_norm', '/training/accumulation');
+  const rows = view.number('/training/micro_batch', 1) / (view.text('/training/objective', 'sft') === 'dpo' ? DPO_PAIR : 1);
   return {
-    train_micro_batch_size_per_gpu:
-      view.number('/training/micro_batch', 1) / (view.text('/training/objective', 'sft') === 'dpo' ? DPO_PAIR : 1),
+    train_batch_size: rows * view.number('/training/accumulation', 1) * view.degree,
+    train_micro_batch_size_per_gpu: rows,
     gradient_accumulation_steps: view.number('/training/accumulation', 1),
     gradient_clipping: clipping,
     bf16: { enabled: view.weights === 'bfloat16' },
@@ -185,6 +188,8 @@ export function deepspeed(view: View): JsonObject {
       ...(stage === 3 && offload('parameters') ? { offload_param: { device: 'cpu', pin_memory: pin } } : {}),
       contiguous_gradients: true,
       ...(typeof bucket === 'number' ? { reduce_bucket_size: bucket } : auto ? { reduce_bucket_size: 'auto' } : {}),
+      // What the estimate reckons with: DeepSpeed's own sizes are other ones.
+      ...(auto && stage === 3 ? { stage3_prefetch_bucket_size: 'auto', stage3_param_persistence_threshold: 'auto' } : {}),
     },
     zero_allow_untested_optimizer: true,
   };
@@ -252,13 +257,13 @@ export function accelerate(view: View, { bf16, fp16 }: Precision): string {
   return yaml({
     compute_environment: 'LOCAL_MACHINE',
     distributed_type: type,
-    mixed_precision: mixed,
+    ...(type === 'DEEPSPEED' ? {} : { mixed_precision: mixed }), // DeepSpeed's file says it, and accelerate wants it said once
     num_machines: view.nodes,
     num_processes: view.world,
     machine_rank: 0,
     ...(view.nodes > 1 ? { main_process_ip: 'HEAD_NODE', main_process_port: 29500 } : {}),
     ...(type === 'FSDP' ? { fsdp_config: fsdp(view, 'fsdp_') } : {}),
-    ...(type === 'DEEPSPEED' ? { deepspeed_config: accelerateDeepspeed(view) } : {}),
+    ...(type === 'DEEPSPEED' ? { deepspeed_config: { deepspeed_config_file: deepspeedName(view), zero3_init_flag: kind === 'zero3' } } : {}),
     ...(meshed
       ? {
           parallelism_config: {
@@ -272,23 +277,6 @@ export function accelerate(view: View, { bf16, fp16 }: Precision): string {
     main_training_function: 'main',
     use_cpu: false,
   });
-}
-
-function accelerateDeepspeed(view: View): JsonObject {
-  const stage = Number(view.kind.slice(-1));
-  view.say('/parallel/offload/optimizer');
-  if (stage === 3) view.say('/parallel/offload/parameters');
-  else view.match('/parallel/offload/parameters', 'none', 'only ZeRO-3 offloads parameters');
-  view.lose('/parallel/data/pin_memory', 'accelerate’s short form does not say it: use DeepSpeed’s own file');
-  view.lose('/parallel/data/auto_buckets', 'accelerate’s short form does not say it: use DeepSpeed’s own file');
-  view.lose('/parallel/data/zero_optimization/reduce_bucket_size', 'accelerate’s short form does not say it: use DeepSpeed’s own file');
-  return {
-    zero_stage: stage,
-    offload_optimizer_device: view.text('/parallel/offload/optimizer', 'none'),
-    offload_param_device: stage === 3 ? view.text('/parallel/offload/parameters', 'none') : 'none',
-    gradient_accumulation_steps: view.number('/training/accumulation', 1),
-    zero3_init_flag: stage === 3,
-  };
 }
 
 /** DDP's own settings, by the Trainer's names. */

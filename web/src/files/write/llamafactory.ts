@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../choice/choice';
-import { accelerate, batch, checkpointing, clip, ddp, deepspeed, deepspeedName, liger, optim, precision, targets } from './common';
+import { accelerate, batch, checkpointing, clip, ddp, deepspeedName, deepspeedText, liger, optim, precision, targets } from './common';
 import { allocator, View, yaml, type Export } from './written';
 
 /** LLaMA-Factory's YAML, with DeepSpeed's or accelerate's file beside it. */
@@ -106,10 +106,7 @@ export function toLlamafactory(spec: JsonObject): Export {
   let command = `${allocator(view)}${single ? '' : 'FORCE_TORCHRUN=1 '}${view.nodes > 1 ? `NNODES=${view.nodes} NODE_RANK=0 MASTER_ADDR=HEAD_NODE MASTER_PORT=29500 ` : ''}llamafactory-cli train llamafactory.yaml`;
   for (const at of ['/cluster/nodes', '/cluster/gpus_per_node']) view.lose(at, 'the launcher says it, not the file');
   if (zero) {
-    files.unshift({
-      name,
-      text: `${JSON.stringify({ train_batch_size: (view.number('/training/micro_batch', 1) / (dpo ? 2 : 1)) * view.number('/training/accumulation', 1) * view.degree, ...deepspeed(view) }, null, 2)}\n`,
-    });
+    files.unshift({ name, text: deepspeedText(view) });
     view.say('/parallel/data/degree');
   } else if (sharded || !single) {
     for (const at of ['/cluster/nodes', '/cluster/gpus_per_node']) view.lost.delete(at);

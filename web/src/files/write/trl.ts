@@ -5,8 +5,8 @@ import {
   checkpointing,
   clip,
   ddp,
-  deepspeed,
   deepspeedName,
+  deepspeedText,
   fsdp,
   liger,
   optim,
@@ -117,6 +117,7 @@ export function toAccelerate(spec: JsonObject): Export {
   const flags = precision(view);
   const files = [
     { name: 'accelerate.yaml', text: accelerate(view, flags) },
+    ...(/^zero\d/.test(view.kind) ? [{ name: deepspeedName(view), text: deepspeedText(view) }] : []),
     { name: fileOf(view), text: trl(view, flags, {}) },
   ];
   return {
@@ -136,16 +137,9 @@ export function toDeepspeed(spec: JsonObject): Export {
   const flags = precision(view);
   const name = deepspeedName(view);
   view.say('/parallel/data/degree', '/cluster/nodes', '/cluster/gpus_per_node');
-  const config = {
-    train_batch_size:
-      (view.number('/training/micro_batch', 1) / (view.text('/training/objective', 'sft') === 'dpo' ? 2 : 1)) *
-      view.number('/training/accumulation', 1) *
-      view.degree,
-    ...deepspeed(view),
-  };
   for (const at of ['/cluster/nodes', '/cluster/gpus_per_node']) view.lose(at, 'the launcher says it, not the file');
   const files = [
-    { name, text: `${JSON.stringify(config, null, 2)}\n` },
+    { name, text: deepspeedText(view) },
     { name: fileOf(view), text: trl(view, flags, { deepspeed: name }) },
   ];
   const nodes = view.nodes > 1 ? ` --num_nodes ${view.nodes} --hostfile hostfile` : '';
