@@ -57,6 +57,28 @@ it('a search screens some at a time, tells how far it is, and estimates in full 
   ]);
 });
 
+it('what differs in the kind of GPU alone is estimated in full together', async () => {
+  const kinds = ['a', 'b'].flatMap((gpu) => [1, 2].map((degree) => ({ label: `${gpu}${degree}`, gpus: 8, price: 1, change: { parallel: { degree }, cluster: { nodes: 1, gpu } } })));
+  const whole: unknown[][] = [];
+  const asks: Asks = {
+    enumerate: () => Promise.resolve({ strategies: kinds, left_out: [] }),
+    screen: (several, each) => {
+      (several as Question[]).forEach((question, index) => {
+        if (question.whole) whole.push(question.changes.map((change) => kinds.findIndex((one) => one.change === change)));
+        each(index, question.changes.map((change) => summary({ exact: question.whole ?? false, needed: kinds.findIndex((one) => one.change === change) })));
+      });
+      return Promise.resolve();
+    },
+    rank: (all) => {
+      const unsettled = (all as Summary[]).flatMap(({ exact }, index) => (exact ? [] : [index]));
+      return Promise.resolve({ order: [0, 1, 2, 3], front: [0], fewest_gpus: null, cheapest: null, unsettled });
+    },
+  };
+  const { screened } = await searchFor({}, {}, asks, () => undefined);
+  expect(whole).toEqual([[0, 2], [1, 3]]);
+  expect(screened.map((one) => (one as Summary).needed)).toEqual([0, 1, 2, 3]);
+});
+
 it('what is typed for a search is read, or not', () => {
   expect(countsOf('8, 16 64')).toEqual([8, 16, 64]);
   expect(countsOf('8, many')).toBeUndefined();

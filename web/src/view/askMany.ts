@@ -6,13 +6,19 @@ import type { Call } from '../core/worker';
 const MOST_WORKERS = 8;
 let searchers: Estimator<number, unknown> | undefined;
 
+const started = () => (searchers ??= new Estimator<number, unknown>(startWorker, Math.min(MOST_WORKERS, Math.max(1, navigator.hardwareConcurrency))));
+
+/** Has them load the core before anything is asked of them. */
+export function readyToAskMany(): void {
+  started().warmUp();
+}
+
 /** Asks several things beside each other; `each` hears of the answers in any order. One such asking at a time: the next takes the place of the last. */
 export function askMany<Value>(call: Call, questions: readonly object[], signal: AbortSignal, each: (index: number, value: Value) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(new DOMException('cancelled', 'AbortError'));
     if (questions.length === 0) return resolve();
-    searchers ??= new Estimator<number, unknown>(startWorker, Math.min(MOST_WORKERS, Math.max(1, navigator.hardwareConcurrency)));
-    const pool = searchers;
+    const pool = started();
     const stop = () => {
       pool.request([], () => undefined);
       reject(new DOMException('cancelled', 'AbortError'));

@@ -49,14 +49,25 @@ export async function searchFor(spec: JsonObject, question: object, asks: Asks, 
   const rank = () => asks.rank(screened.map((one, index) => ({ ...one, price: strategies[index]?.price ?? 0 })));
   let ranked = await rank();
   while (ranked.unsettled.length > 0) {
-    const { unsettled } = ranked;
+    const groups = beside(ranked.unsettled, strategies);
     await asks.screen(
-      unsettled.map((index) => ({ spec, changes: changes(index, index + 1), whole: true })),
-      (at, [one]) => (screened[unsettled[at] ?? 0] = one),
+      groups.map((group) => ({ spec, changes: group.map((index) => strategies[index]?.change), whole: true })),
+      (at, some) => some.forEach((one, within) => (screened[groups[at]?.[within] ?? 0] = one)),
     );
     ranked = await rank();
   }
   return tell(ranked);
+}
+
+/** Those that differ in the kind of GPU alone, which stand beside each other: the core plays such once where they are asked for together. */
+function beside(indices: readonly number[], strategies: readonly Strategy[]): number[][] {
+  const groups = new Map<string, number[]>();
+  for (const index of indices) {
+    const { cluster, ...rest } = strategies[index]?.change ?? {};
+    const key = JSON.stringify([rest, isObject(cluster) && { ...cluster, gpu: null }]);
+    groups.set(key, [...(groups.get(key) ?? []), index]);
+  }
+  return [...groups.values()];
 }
 
 /** What fits, fastest first: as the core ranks it, and before that by what is known so far. */
