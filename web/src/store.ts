@@ -101,11 +101,13 @@ function remember(written: string): void {
 
 export const busy = computed(() => methods.some((method) => results.value[method].stale));
 
-/** The method that the verdict is about; while estimates are on their way, the last one: a verdict must not flicker. */
-export const best = signal<Method | undefined>(undefined);
+/** The last answers that were complete, which the verdict is about: while others are on their way it must neither flicker nor name the best of a few. */
+export const settled = signal(results.value);
 effect(() => {
-  if (!busy.value) best.value = bestOf(results.value);
+  if (!busy.value) settled.value = results.value;
 });
+
+export const best = computed(() => bestOf(settled.value));
 
 /** The method whose details are open. */
 export const selected = computed<Method>(() => {
@@ -113,18 +115,20 @@ export const selected = computed<Method>(() => {
   return data !== 'best' && !whyNot(data, choice.value.settings) ? data : (best.value ?? 'none');
 });
 
-/** The best status, then the fastest; where speeds are not known or nothing fits, the most to spare. */
+/** The methods that were answered, the fastest first; of equals, or where speeds are not known, that which needs least. */
+export function fastestFirst(all: Record<Method, Result>): { method: Method; report: Report }[] {
+  const answered = methods.flatMap((method) => {
+    const { answer } = all[method];
+    return answer?.kind === 'report' ? [{ method, report: answer.report, speed: speedOf(method, answer.report) }] : [];
+  });
+  return answered.sort((a, b) => b.speed - a.speed || a.report.verdict.needed - b.report.verdict.needed);
+}
+
+/** The best status, then the fastest; where nothing fits, that which needs least. */
 function bestOf(all: Record<Method, Result>): Method | undefined {
   const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
-  return methods
-    .flatMap((method) => {
-      const { answer } = all[method];
-      return answer?.kind === 'report' ? [{ method, speed: speedOf(method, answer.report), ...answer.report.verdict }] : [];
-    })
-    .sort((a, b) => {
-      const faster = a.status.startsWith('fits') ? b.speed - a.speed : 0;
-      return order.indexOf(a.status) - order.indexOf(b.status) || faster || (b.margin ?? -b.needed) - (a.margin ?? -a.needed);
-    })
+  return fastestFirst(all)
+    .sort(({ report: { verdict: a } }, { report: { verdict: b } }) => order.indexOf(a.status) - order.indexOf(b.status) || (a.status.startsWith('fits') ? 0 : a.needed - b.needed))
     .at(0)?.method;
 }
 

@@ -35,6 +35,8 @@ export const verdict = {
   none: 'There is no estimate for this: see what is wrong below.',
   broke: 'The estimate broke off. This is a defect of the calculator, not of your settings.',
   again: 'Try again',
+  stages: (others: number) => (others === 1 ? 'The other stage needs no more.' : `The other ${others} stages need no more.`),
+  refused: (name: string, why: string) => `${name}, which was asked for, is not estimated here: ${why}.`,
   /** How many of the methods that were estimated fit, and why the one is named. */
   others: (fitting: number, of: number, timed: boolean) => {
     const why = fitting === 0 ? '; the one that comes closest is named' : fitting > 1 ? (timed ? '; the fastest is named' : '; the one with the most memory to spare is named') : '';
@@ -62,7 +64,7 @@ export const bars = {
   stepRange: (low: string, high: string) => `${low} to ${high} a step`,
   spoken: (method: string, gib: string, outcome: string, parts: string) => `${method}: ${gib} GiB, ${outcome}. ${parts}. Show details.`,
   capacity: (gpu: string, gib: string) => `${gpu} has ${gib} GiB`,
-  limit: (gib: string) => `the memory limit, and what lies outside PyTorch: ${gib} GiB`,
+  limit: (limit: string, all: string) => `limit of ${limit} GiB for PyTorch, ${all} GiB with what lies outside it`,
   capacitySpoken: (gib: string) => `The card has ${gib} GiB.`,
 };
 

@@ -2,11 +2,11 @@ import { computed, effect, signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { assumed, methodName, methods, whyNot, type Method } from '../choice/methods';
 import { decidingRank, type Category, type LedgerEntry, type Report } from '../core/answer';
-import { busy, changeSettings, choice, results, selected, speedOf, type Result } from '../store';
+import { busy, changeSettings, choice, fastestFirst, results, selected, speedOf, type Result } from '../store';
 import { gpuName } from '../gpus';
 import { bars as text, outcomes } from '../text/page';
 import { categories, categoryOf } from './categories';
-import { count, exactBytes, GIB, gib, seconds } from './format';
+import { exactBytes, GIB, gib, perSecond, seconds } from './format';
 import { Textures } from './Textures';
 
 const BAR = 30; // px, its height
@@ -74,19 +74,10 @@ const shown = signal<Method[]>([]);
 effect(() => {
   const { settings } = choice.value;
   const asked = methods.filter((method) => !whyNot(method, settings));
-  const answered = asked.filter((method) => results.value[method].answer?.kind === 'report');
   if (busy.value) {
     if (shown.peek().length === 0) shown.value = asked;
   } else {
-    const speed = (method: Method) => {
-      const { answer } = results.value[method];
-      return answer?.kind === 'report' ? speedOf(method, answer.report) : 0;
-    };
-    const spare = (method: Method) => {
-      const { answer } = results.value[method];
-      return answer?.kind === 'report' ? -answer.report.verdict.needed : 0;
-    };
-    answered.sort((a, b) => speed(b) - speed(a) || spare(b) - spare(a));
+    const answered = fastestFirst(results.value).flatMap(({ method }) => (asked.includes(method) ? [method] : []));
     const refused = asked.some((method) => results.value[method].answer);
     shown.value = answered.length > 0 ? answered : refused ? asked.slice(0, 3) : asked;
   }
@@ -172,7 +163,7 @@ function Speed({ method, report }: { method: Method; report: Report }) {
   if (!time) return null;
   return (
     <span class="quiet speed" title={text.stepRange(seconds(time.low_microseconds), seconds(time.high_microseconds))}>
-      {text.step(seconds(time.microseconds), count(Math.round(speedOf(method, report))))}
+      {text.step(seconds(time.microseconds), perSecond(speedOf(method, report)))}
     </span>
   );
 }
@@ -244,20 +235,25 @@ function Segment({ category, from, to }: Span) {
   );
 }
 
-/** Its name and number, or its name, if there is room. */
+/** Its name and number, or its name, if there is room: before the capacity line, or behind it. */
 function Label({ category, from, to }: Span) {
   const { short } = categoryOf(category);
-  const room = x(to) - x(from) - 10;
-  const label = [`${short} ${gib(to - from)}`, short].find((text) => text.length * LETTER <= room);
-  if (!label) return null;
+  const line = capacity.value;
+  const parts = line !== null && from < line && line < to ? [[from, line] as const, [line, to] as const] : [[from, to] as const];
+  const fitting = [`${short} ${gib(to - from)}`, short].flatMap((label) =>
+    parts.flatMap(([begin, end]) => (label.length * LETTER <= x(end) - x(begin) - 10 ? [{ label, begin }] : [])),
+  );
+  const [{ label, begin } = { label: '', begin: 0 }] = fitting;
+  if (label === '') return null;
   return (
-    <text class={`cat-${category}`} x={x(from) + 6} y={MARGIN + BAR / 2} dominant-baseline="central">
+    <text class={`cat-${category}`} x={x(begin) + 6} y={MARGIN + BAR / 2} dominant-baseline="central">
       {label}
     </text>
   );
 }
 
 function CapacityLabel() {
+  const { memory, gpu } = choice.value.settings;
   const limit = capacity.value;
   if (limit === null) return busy.value ? <div class="capacity-label" aria-hidden="true"><svg {...canvas(CAPACITY_LABEL)} /></div> : null;
   const at = x(limit);
@@ -267,7 +263,7 @@ function CapacityLabel() {
       <svg {...canvas(CAPACITY_LABEL)}>
         <line class="capacity" x1={at} x2={at} y1={0} y2={18} />
         <text x={before ? at - 6 : at + 6} y={9} dominant-baseline="central" text-anchor={before ? 'end' : 'start'}>
-          {choice.value.settings.memory === null ? text.capacity(gpuName(choice.value.settings.gpu), gib(limit)) : text.limit(gib(limit))}
+          {memory === null ? text.capacity(gpuName(gpu), gib(limit)) : text.limit(gib(memory), gib(limit))}
         </text>
       </svg>
       <span class="spoken">{text.capacitySpoken(gib(limit))}</span>

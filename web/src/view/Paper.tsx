@@ -6,7 +6,7 @@ import type { Largest, Paper as Answer, PaperMethod } from '../core/search';
 import { choice } from '../store';
 import { paper as text } from '../text/views';
 import { Waiting } from './Chart';
-import { count, gib } from './format';
+import { count, gib, perSecond } from './format';
 import { paperQuestion, specUnder, whyDifferent, type Side } from './paperChoice';
 import { speedOf } from './search';
 
@@ -77,7 +77,7 @@ function Beside({ answer, sides }: { answer: Answer; sides: Side[] }) {
                 <td class="number">{ours ? count(ours.largest) : '–'}</td>
                 <td class="number">{gib(paper.peak)}</td>
                 <td class="number">{count(paper.score / 2)}</td>
-                <td class="number">{ours?.there ? count(Math.round(speedOf(ours.there))) : '–'}</td>
+                <td class="number">{ours?.there ? perSecond(speedOf(ours.there)) : '–'}</td>
               </tr>
             ))}
           </tbody>

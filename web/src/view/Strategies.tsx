@@ -1,15 +1,15 @@
 import { useSignal } from '@preact/signals';
 import { scaleLinear, scaleLog } from 'd3-scale';
-import { useRef } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import type { JsonObject } from '../choice/choice';
 import type { Enumerated, Ranked, Screened } from '../core/search';
 import { gpus as kinds } from '../gpus';
 import { choice } from '../store';
 import { advice as text, chart as chartText } from '../text/views';
 import { apply, Numbers } from './Advice';
-import { askMany } from './askMany';
+import { askMany, readyToAskMany } from './askMany';
 import { ChartExports, useWidth, Waiting } from './Chart';
-import { count, GIB, gib } from './format';
+import { count, GIB, gib, perSecond } from './format';
 import { costOf, countsOf, failedOf, foundOf, leftOutOf, pricesOf, searchFor, speedOf, type Asks, type Found, type Search } from './search';
 
 const SHOWN = 12; // rows; as many of the order the core wants exact
@@ -37,6 +37,7 @@ export function Strategies({ spec }: { spec: string }) {
   const failed = useSignal('');
   const running = useSignal<AbortController | undefined>(undefined);
   const all = useSignal(false);
+  useEffect(readyToAskMany, []);
   const gpus = useSignal('');
   const batch = useSignal('');
   const prices = useSignal('');
@@ -165,7 +166,7 @@ function Table({ spec, search, found }: { spec: string; search: Search; found: F
                 {strategy.label} <span class="quiet">{marksOf(search, strategy).join(', ')}</span>
               </th>
               {several && <td class="number">{count(strategy.gpus)}</td>}
-              <td class="number">{summary.tokens_per_second > 0 ? count(Math.round(speedOf(summary))) : '–'}</td>
+              <td class="number">{summary.tokens_per_second > 0 ? perSecond(speedOf(summary)) : '–'}</td>
               <Numbers of={summary} />
               {priced && <td class="number">{costOf({ strategy, summary })?.toPrecision(3) ?? '–'}</td>}
               <td class="number">
@@ -254,7 +255,7 @@ function Scatter({ search }: { search: Search }) {
           {capacity !== null && <line class="capacity" x1={x(capacity)} x2={x(capacity)} y1={12} y2={HEIGHT - 28} />}
           {found.map(({ strategy, summary }) => (
             <circle key={strategy.label} class={isFront(search, strategy) ? 'fits' : 'other'} cx={x(summary.needed)} cy={y(speedOf(summary))} r={isFront(search, strategy) ? 5 : 3.5}>
-              <title>{`${strategy.label}: ${gib(summary.needed)} GiB, ${count(Math.round(speedOf(summary)))} tokens/s`}</title>
+              <title>{`${strategy.label}: ${gib(summary.needed)} GiB, ${perSecond(speedOf(summary))} tokens/s`}</title>
             </circle>
           ))}
         </svg>

@@ -1,5 +1,5 @@
-import { methods } from '../choice/methods';
-import { best, busy, config, estimateAll, results } from '../store';
+import { methodName, methods } from '../choice/methods';
+import { best, busy, choice, config, estimateAll, results, selected, settled } from '../store';
 import { verdict as text } from '../text/page';
 
 /** The answer in one sentence. */
@@ -13,17 +13,21 @@ export function Verdict() {
 
 function Sentence() {
   const method = best.value;
-  const answer = method && results.value[method].answer;
+  const answer = method && settled.value[method].answer;
   if (config.value.state === 'failed') return <p class="status-does_not_fit">{config.value.message}</p>;
   if (answer?.kind === 'report') {
     const { status, sentence } = answer.report.verdict;
     // "It fails in the first optimizer step, …" reads better below.
     const [answered, ...more] = sentence.split(/(?<=\.) (?=[A-Z])/);
+    // One of the stages decides, and the sentence is about it.
+    const others = answer.report.ranks.length - 1;
+    if (others > 0) more.push(text.stages(others));
     return (
       <>
         <p class={`status-${status}`}>{answered}</p>
         {more.length > 0 && <p>{more.join(' ')}</p>}
         <Others />
+        <Refused />
       </>
     );
   }
@@ -33,12 +37,20 @@ function Sentence() {
   return <p class="status-does_not_fit">{text.none}</p>;
 }
 
+/** The method that was asked for, where the sentence has to be about another one. */
+function Refused() {
+  const method = selected.value;
+  const { answer } = settled.value[method];
+  if (choice.value.settings.data === 'best' || method === best.value || answer?.kind !== 'problems') return null;
+  return <p class="status-does_not_fit">{text.refused(methodName(method, choice.value.settings), answer.problems.map(({ message }) => message).join('; '))}</p>;
+}
+
 function Others() {
   const statuses = methods.flatMap((method) => {
-    const { answer } = results.value[method];
+    const { answer } = settled.value[method];
     return answer?.kind === 'report' ? [answer.report.verdict.status] : [];
   });
-  const named = best.value && results.value[best.value].answer;
+  const named = best.value && settled.value[best.value].answer;
   const timed = named?.kind === 'report' && (named.report.step_time ?? null) !== null;
   const fitting = statuses.filter((status) => status.startsWith('fits')).length;
   if (statuses.length < 2 || statuses.includes('unknown')) return null;

@@ -23,6 +23,11 @@ export function exactBytes(bytes: number): string {
   return `${exact(bytes)} bytes`;
 }
 
+/** Of an estimate of some 25 % either way: three significant figures. */
+export function perSecond(tokens: number): string {
+  return three(tokens);
+}
+
 export function count(value: number): string {
   return exact(value);
 }
