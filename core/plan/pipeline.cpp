@@ -88,13 +88,14 @@ class PipelineStage {
   void begin(const Tensor& ids, const Tensor& labels) {
     ids_ = ids;
     labels_ = labels;
+    played_ = microbatches();
     make_receive_buffers();
   }
-  void run_alone() {
+  void run_alone(const PlayedTurns& turns) {
     if (spec_.pipeline.schedule == PipelineSchedule::gpipe)
       run_gpipe();
     else
-      run_1f1b();
+      run_1f1b(turns);
   }
   void end() {
     losses_.clear();
@@ -129,13 +130,15 @@ class PipelineStage {
   }
 
   std::int64_t microbatches() const { return spec_.pipeline.microbatches; }
+  std::int64_t warmup() const { return std::min(microbatches(), spec_.pipeline.degree - stage_position(spec_)); }
 
   // Schedule1F1B._step_microbatches. `output` and what is being sent keep their last value until they get the next.
-  void run_1f1b() {
-    const std::int64_t warmup = std::min(microbatches(), spec_.pipeline.degree - stage_position(spec_));
+  void run_1f1b(const PlayedTurns& turns) {
+    played_ = turns.more ? std::min(microbatches(), warmup() + *turns.more) : microbatches();
     std::int64_t forwards = 0, backwards = 0;
     Tensor output, sent_output, sent_gradient;
     const auto run_forward = [&] {
+      turns.turn(Turn::To::forward);
       output = forward(forwards);
       if (stage_.heads)
         losses_.push_back(loss_of(output, forwards));
@@ -144,15 +147,17 @@ class PipelineStage {
       ++forwards;
     };
     const auto run_backward = [&] {
+      turns.turn(Turn::To::backward);
       backward_one(backwards);
       sent_gradient = std::exchange(input_gradients_[backwards], {});
       ++backwards;
     };
-    while (forwards < warmup) run_forward();
-    while (backwards < microbatches()) {
+    while (forwards < warmup()) run_forward();
+    while (backwards < played_) {
       run_backward();
-      if (forwards < microbatches()) run_forward();
+      if (forwards < played_) run_forward();
     }
+    turns.turn(Turn::To::rest);
   }
 
   // ScheduleGPipe._step_microbatches
@@ -189,7 +194,7 @@ class PipelineStage {
 
   // backward_one_chunk and stage_backward
   void backward_one(std::int64_t i) {
-    before_backward(i + 1 == microbatches());
+    before_backward(i + 1 == played_);
     const Running running = std::move(running_[i]);
     running_.erase(i);
     if (!stage_.heads) receive();
@@ -222,6 +227,7 @@ class PipelineStage {
   std::vector<Tensor> buffers_;
   std::vector<Tensor> inputs_, output_gradients_;  // received, one a microbatch
   Tensor ids_, labels_;
+  std::int64_t played_ = 0;                         // microbatches of this step
   std::map<std::int64_t, Running> running_;         // microbatches between their forward and their backward
   std::map<std::int64_t, Tensor> input_gradients_;  // not yet sent
   std::vector<Tensor> losses_;
@@ -253,10 +259,10 @@ class PipelineRank {
     for (const auto& stage : stages_) stage->before_backward = hook;
   }
 
-  void step(const Tensor& ids, const Tensor& labels) {
+  void step(const Tensor& ids, const Tensor& labels, const PlayedTurns& turns) {
     for (const auto& stage : stages_) stage->begin(ids, labels);
     if (stages_.size() == 1)
-      stages_.front()->run_alone();
+      stages_.front()->run_alone(turns);
     else
       run_interleaved();
     for (const auto& stage : stages_) stage->end();
@@ -296,7 +302,7 @@ Rank pipeline_stage(Device& device, const Spec& spec, const Architecture& archit
   rank.buffers = stages->buffers();
   if (spec.data.kind == DataKind::ddp) stages->before_each_backward(reduce_at_last_backward(device, rank, spec.data));
   if (spec.tensor.degree > 1) set_mesh_groups(rank, device, tensor_split(spec), false);
-  rank.schedule = [stages](const Tensor& ids, const Tensor& labels) { stages->step(ids, labels); };
+  rank.schedule = [stages](const Tensor& ids, const Tensor& labels, const PlayedTurns& turns) { stages->step(ids, labels, turns); };
   return rank;
 }
 

@@ -7,6 +7,7 @@
 
 #include "model/causal_lm.h"
 #include "spec/spec.h"
+#include "trace/turns.h"
 
 // What one rank holds, and what a parallel method adds around the step that every rank plays.
 namespace llmem {
@@ -37,9 +38,10 @@ struct Rank {
   Ring ring;  // context parallelism: one rank is none
   // Told before every micro-batch whether its gradients will be reduced (all but the last of an accumulation run under no_sync).
   std::function<void(bool synchronize)> before_micro_batch = [](bool) {};
-  std::vector<std::function<void()>> after_backward;                      // when the graph is through
-  std::function<void(const Tensor& ids, const Tensor& labels)> schedule;  // a pipeline's forwards and backwards of all microbatches
-  std::function<void(const Tensor& loss)> run_backward;                   // in place of loss.backward()
+  std::vector<std::function<void()>> after_backward;  // when the graph is through
+  // A pipeline's forwards and backwards of all microbatches.
+  std::function<void(const Tensor& ids, const Tensor& labels, const PlayedTurns& turns)> schedule;
+  std::function<void(const Tensor& loss)> run_backward;  // in place of loss.backward()
   std::function<void(const std::function<void()>& update)> around_update = [](const std::function<void()>& update) { update(); };
 };
 

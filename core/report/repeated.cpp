@@ -1,11 +1,14 @@
 #include "report/repeated.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "allocator/replay.h"
 #include "report/report.h"
 #include "step/play.h"
+#include "trace/turns.h"
 
 namespace llmem {
 namespace {
@@ -42,10 +45,24 @@ std::int64_t period_of(const Spec& spec, const Trace& trace, std::int64_t played
   return found == periods.end() ? 0 : found - periods.begin();
 }
 
+// Of a pipeline's microbatches those that fill it and a few more, the others in their likeness; none: that is no work saved, or not known to be
+// the same.
+std::optional<Trace> play_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
+  const PipelineParallel& pipeline = spec.pipeline;
+  const bool one_by_one = pipeline.schedule == PipelineSchedule::one_forward_one_backward && pipeline.virtual_stages == 1;
+  const std::int64_t filling = pipeline.degree - spec.rank / (spec.world() / pipeline.degree);
+  const std::int64_t more = pipeline.microbatches - filling - turns_to_repeat;
+  if (pipeline.degree == 1 || !one_by_one || spec.training.stack == Stack::megatron || more <= 0) return std::nullopt;
+  std::vector<Turn> turns;
+  Trace few = play_few_turns(spec, architecture, keep_shapes, turns);
+  return with_more_turns(std::move(few), turns, more);
+}
+
 }  // namespace
 
 RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
   if (spec.training.stack == Stack::megatron) return {play(spec, architecture, keep_shapes), true};  // which knows what repeats
+  if (std::optional<Trace> trace = play_turns(spec, architecture, keep_shapes)) return {std::move(*trace), true};
   const std::int64_t all = spec.training.accumulation;
   for (std::int64_t played = kFirstTry; played < all;) {
     RepeatedPlay result{play(spec, architecture, keep_shapes, played), false};

@@ -95,6 +95,36 @@ std::optional<Bytes> memory_for_allocator(const Spec& spec, const Outside& outsi
   return std::max(Bytes{0}, *spec.cluster.gpu.memory - outside.used);
 }
 
+namespace {
+
+struct Run {
+  Outside outside;
+  std::optional<Bytes> memory;  // for the allocator
+  Replays replays;
+};
+
+Result<Run> run_of(const Spec& spec, const Trace& trace) {
+  Run run{outside_of(spec.cluster.gpu.compute_capability, spec.world()), {}, {}};
+  run.memory = memory_for_allocator(spec, run.outside);
+  AllocatorSettings settings = settings_of(spec);
+  settings.memory = run.memory;
+  run.replays = replay_with_and_without_limit(trace, settings);
+  if (run.replays.unlimited.out_of_memory)
+    return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
+  return run;
+}
+
+std::optional<StepTime> time_of(const Spec& spec, const Trace& trace) {
+  if (spec.training.stack == Stack::megatron) return std::nullopt;  // of whose kernels no efficiency is known
+  const std::optional<Machine> machine = machine_of(spec.cluster);
+  if (!machine) return std::nullopt;
+  const StepTime time = step_time(spec, trace, *machine);
+  if (!std::isfinite(time.seconds)) return std::nullopt;  // some boards have no link to others
+  return time;
+}
+
+}  // namespace
+
 Result<Report> report_on(const Played& played) {
   const Spec& spec = played.spec;
   const Architecture& architecture = played.architecture;
@@ -108,25 +138,27 @@ Result<Report> report_on(const Played& played) {
   for (const Parameter& parameter : parameters_of(architecture)) report.parameters.total += parameter.count();
   report.parameters.trainable = trained_count(spec.training, architecture);
 
-  Outside outside = outside_of(spec.cluster.gpu.compute_capability, spec.world());
-  const std::optional<Bytes> memory = memory_for_allocator(spec, outside);
-  AllocatorSettings settings = settings_of(spec);
-  settings.memory = memory;
-  const Replays runs = replay_with_and_without_limit(played.trace, settings);
-  if (runs.unlimited.out_of_memory)
-    return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
-  report.ranks.push_back(rank_report(played, runs, std::move(outside)));
-  const bool timed = spec.training.stack != Stack::megatron;  // of Megatron's kernels no efficiency is known
-  if (const std::optional<Machine> machine = timed ? machine_of(spec.cluster) : std::nullopt)
-    report.step_time = step_time(spec, played.trace, *machine);
-  // Some boards have no link to others, and then no time to speak of.
-  if (report.step_time && !std::isfinite(report.step_time->seconds)) report.step_time.reset();
-  report.verdict = verdict_on(spec, report.ranks.front(), memory);
+  Result<Run> run = run_of(spec, played.trace);
+  if (!run) return tl::unexpected(std::move(run.error()));
+  report.ranks.push_back(rank_report(played, run->replays, std::move(run->outside)));
+  report.step_time = time_of(spec, played.trace);
+  report.verdict = verdict_on(spec, report.ranks.front(), run->memory);
   report.host = host_of(spec, architecture, report.parameters.trainable);
   report.host_capacity = spec.cluster.host_memory;
   report.assumptions = assumptions_of(played, report.ranks.front());
-  report.warnings = warnings_of(played, report.ranks.front(), memory, report.host);
+  report.warnings = warnings_of(played, report.ranks.front(), run->memory, report.host);
   return report;
+}
+
+Result<Outcome> outcome_of(const Spec& spec, const Trace& trace) {
+  Result<Run> run = run_of(spec, trace);
+  if (!run) return tl::unexpected(std::move(run.error()));
+  RankReport rank;
+  rank.device_total = run->replays.unlimited.peak_reserved + run->outside.used;
+  rank.outside = std::move(run->outside);
+  if (run->replays.on_device().out_of_memory) rank.out_of_memory.emplace();
+  const Verdict verdict = numbers_of(spec, rank, run->memory);
+  return Outcome{verdict.status, verdict.needed, verdict.capacity, time_of(spec, trace)};
 }
 
 std::string_view name_of(Status status) {

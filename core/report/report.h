@@ -92,6 +92,16 @@ std::optional<Bytes> memory_for_allocator(const Spec& spec, const Outside& outsi
 
 // A problem only if one GPU would have to hold more than can be counted exactly in JSON (no_memory_limit).
 Result<Report> report_on(const Played& played);
+
+// What decides between runs, without what explains it.
+struct Outcome {
+  Status status = Status::unknown;
+  Bytes needed;
+  std::optional<Bytes> capacity;
+  std::optional<StepTime> step_time;
+};
+Result<Outcome> outcome_of(const Spec& spec, const Trace& trace);
+
 std::string to_json(const Report& report);
 
 // {"ok": false, "problems": […]}

@@ -64,7 +64,7 @@ std::string sentence(const Spec& spec, const RankReport& rank, const Verdict& ve
 
 }  // namespace
 
-Verdict verdict_on(const Spec& spec, const RankReport& rank, std::optional<Bytes> memory) {
+Verdict numbers_of(const Spec& spec, const RankReport& rank, std::optional<Bytes> memory) {
   Verdict verdict;
   verdict.rank = spec.rank;
   verdict.needed = rank.device_total;
@@ -73,6 +73,11 @@ Verdict verdict_on(const Spec& spec, const RankReport& rank, std::optional<Bytes
     verdict.margin = *verdict.capacity - verdict.needed;
   }
   verdict.status = status_of(spec, rank, verdict);
+  return verdict;
+}
+
+Verdict verdict_on(const Spec& spec, const RankReport& rank, std::optional<Bytes> memory) {
+  Verdict verdict = numbers_of(spec, rank, memory);
   verdict.sentence = sentence(spec, rank, verdict);
   return verdict;
 }

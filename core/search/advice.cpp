@@ -142,7 +142,7 @@ class Adviser {
 
   AdviceList advise() {
     AdviceList list;
-    list.now = summary_of(json_, presets_);
+    list.now = summary_of(json_, presets_, known_);
     if (!list.now.problems.empty() || list.now.status == Status::unknown) return list;
     const Spec spec = read_parsed_spec(json_, presets_).value;
     list.advice = list.now.status == Status::fits ? given_back(spec, list.now) : made_to_fit(spec, list.now);
@@ -152,7 +152,7 @@ class Adviser {
 
  private:
   Advice tried(const Change& change) const {
-    return {change.label, change.change, change.changes_result, summary_of(changed(json_, change.change), presets_)};
+    return {change.label, change.change, change.changes_result, summary_of(changed(json_, change.change), presets_, known_)};
   }
 
   // What fits badly is to fit well, what does not fit to fit at all.
@@ -236,6 +236,7 @@ class Adviser {
 
   const Json& json_;
   const ModelPresets& presets_;
+  mutable KnownModel known_;
 };
 
 }  // namespace

@@ -35,31 +35,28 @@ Summary failed(Problems problems) {
 }
 
 // Of a question without problems, the rank that the spec names.
-Summary played_rank(Spec spec, const Architecture& architecture) {
-  Trace trace = play_repeated(spec, architecture, false).trace;
-  const Played whole{std::move(spec), architecture, std::move(trace), {}};
-  const Result<Report> report = report_on(whole);
-  if (!report) return failed(report.error());
+Summary played_rank(const Spec& spec, const Architecture& architecture, const Play& play) {
+  const Result<Outcome> outcome = outcome_of(spec, *play(spec, architecture));
+  if (!outcome) return failed(outcome.error());
   Summary summary;
-  summary.status = report->verdict.status;
-  summary.needed = report->verdict.needed;
-  summary.capacity = report->verdict.capacity;
-  summary.gpus = whole.spec.world();
-  if (!report->step_time) return summary;
-  summary.seconds = report->step_time->seconds;
-  summary.tokens_per_second = report->step_time->tokens_per_second;
+  summary.status = outcome->status;
+  summary.needed = outcome->needed;
+  summary.capacity = outcome->capacity;
+  summary.gpus = spec.world();
+  if (!outcome->step_time) return summary;
+  summary.seconds = outcome->step_time->seconds;
+  summary.tokens_per_second = outcome->step_time->tokens_per_second;
   return summary;
 }
 
 // The stages of a pipeline differ: the first holds most microbatches, the last has the head and the loss. The one with more decides on memory,
 // the slower one on time.
-Summary played(Spec spec, const Architecture& architecture) {
-  const std::int64_t stages = spec.pipeline.degree;
-  if (stages == 1) return played_rank(std::move(spec), architecture);
-  Spec last_spec = spec;
+Summary played(Spec spec, const Architecture& architecture, const Play& play) {
+  if (spec.pipeline.degree == 1) return played_rank(spec, architecture, play);
   spec.rank = 0;
-  last_spec.rank = spec.world() - 1;
-  Summary first = played_rank(std::move(spec), architecture), last = played_rank(std::move(last_spec), architecture);
+  const Summary first = played_rank(spec, architecture, play);
+  spec.rank = spec.world() - 1;
+  const Summary last = played_rank(spec, architecture, play);
   if (!first.problems.empty() || !last.problems.empty()) return first.problems.empty() ? last : first;
   Summary worst = last.status > first.status || (last.status == first.status && last.needed > first.needed) ? last : first;
   const Summary& slower = last.seconds && *last.seconds > first.seconds.value_or(0) ? last : first;
@@ -70,15 +67,15 @@ Summary played(Spec spec, const Architecture& architecture) {
 
 }  // namespace
 
-Question read_question(const Json& json, const ModelPresets& presets) {
+Question read_question(const Json& json, const ModelPresets& presets, KnownModel& known) {
   Question question;
   Reading<Spec> spec = read_parsed_spec(json, presets);
   question.spec = std::move(spec.value);
   question.problems = std::move(spec.problems);
   if (question.spec.model.config) {
-    Reading<Architecture> reading = read_architecture(*question.spec.model.config);
-    question.architecture = std::move(reading.value);
-    question.problems.insert(question.problems.end(), reading.problems.begin(), reading.problems.end());
+    if (known.config != *question.spec.model.config) known = {*question.spec.model.config, read_architecture(*question.spec.model.config)};
+    question.architecture = known.reading.value;
+    question.problems.insert(question.problems.end(), known.reading.problems.begin(), known.reading.problems.end());
   }
   if (question.problems.empty()) question.problems = check_sizes(question.spec, question.architecture);
   if (question.problems.empty()) question.problems = check_trained(question.spec.training, question.architecture);
@@ -86,12 +83,23 @@ Question read_question(const Json& json, const ModelPresets& presets) {
   return question;
 }
 
-Summary summary_of(Question question) {
-  if (!question.problems.empty()) return failed(std::move(question.problems));
-  return played(std::move(question.spec), question.architecture);
+std::shared_ptr<const Trace> play_anew(const Spec& spec, const Architecture& architecture) {
+  return std::make_shared<const Trace>(play_repeated(spec, architecture, false).trace);
 }
 
-Summary summary_of(const Json& spec, const ModelPresets& presets) { return summary_of(read_question(spec, presets)); }
+Summary summary_of(Question question, const Play& play) {
+  if (!question.problems.empty()) return failed(std::move(question.problems));
+  return played(std::move(question.spec), question.architecture, play);
+}
+
+Summary summary_of(const Json& spec, const ModelPresets& presets, KnownModel& known) {
+  return summary_of(read_question(spec, presets, known));
+}
+
+Summary summary_of(const Json& spec, const ModelPresets& presets) {
+  KnownModel known;
+  return summary_of(spec, presets, known);
+}
 
 double tokens_of(const Spec& spec) {
   const std::int64_t microbatches = spec.pipeline.degree > 1 ? spec.pipeline.microbatches : spec.training.accumulation;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -33,16 +35,27 @@ struct Summary {
   }
 };
 
+// The architecture of the config that was read last: questions in a row mostly ask about the same model.
+struct KnownModel {
+  std::optional<nlohmann::json> config;  // none: none was read
+  Reading<Architecture> reading;
+};
+
 // A question that was read, with its problems.
 struct Question {
   Spec spec;
   Architecture architecture;
   Problems problems;
 };
-Question read_question(const nlohmann::json& spec, const ModelPresets& presets);
+Question read_question(const nlohmann::json& spec, const ModelPresets& presets, KnownModel& known);
+
+// What the rank that the spec names does.
+using Play = std::function<std::shared_ptr<const Trace>(const Spec& spec, const Architecture& architecture)>;
+std::shared_ptr<const Trace> play_anew(const Spec& spec, const Architecture& architecture);
 
 // As the estimate of the same spec says.
-Summary summary_of(Question question);
+Summary summary_of(Question question, const Play& play = play_anew);
+Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets, KnownModel& known);
 Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets);
 
 // Of all ranks, an optimizer step.

@@ -3,7 +3,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "search/candidate.h"
 #include "spec/presets.h"
@@ -23,15 +25,32 @@ class Screener {
   Screener& operator=(const Screener&) = delete;
 
   Summary screen(const nlohmann::json& change);
+  // In full: as the estimate of the changed spec says. What differs in the memory and the speed of its GPUs alone, asked one after the other, is
+  // played once.
+  Summary whole(const nlohmann::json& change);
 
  private:
-  struct Play;
+  struct Played;
+  struct Least;
   class Screening;
+  struct Whole {
+    std::string key;
+    std::optional<Bytes> memory;
+    std::shared_ptr<const Trace> trace;
+  };
+
+  Summary whole(const nlohmann::json& change, Question question);
+  std::shared_ptr<const Trace> played_whole(std::string key, const Spec& spec, const Architecture& architecture);
 
   const nlohmann::json& spec_;
   const ModelPresets& presets_;
-  // A stage of a pipeline plays the same whatever the number of stages and of copies beside it; and so do GPUs that differ in memory and speed alone.
-  std::map<std::string, std::shared_ptr<const Play>> plays_;
+  KnownModel model_;
+  std::optional<nlohmann::json> config_;            // of these:
+  std::map<std::int64_t, Architecture> shallower_;  // by their number of layers
+  // A stage of a pipeline plays the same whatever the number of stages and of copies beside it, and so do all GPUs (played_gpu).
+  std::map<std::string, std::shared_ptr<const Played>> plays_;
+  std::map<std::string, Least> least_;  // by all that is asked but the GPU and the micro-batch
+  std::vector<Whole> wholes_;           // the last two: of the first stage and of the last
 };
 
 }  // namespace llmem

@@ -135,8 +135,7 @@ std::string screen(std::string_view text, const ModelPresets& presets) {
   json.begin_array();
   Screener screener(question["spec"], presets);
   const bool whole = question.contains("whole") && question["whole"].is_boolean() && question["whole"].get<bool>();
-  for (const Json& change : question["changes"])
-    write(json, whole ? summary_of(changed(question["spec"], change), presets) : screener.screen(change));
+  for (const Json& change : question["changes"]) write(json, whole ? screener.whole(change) : screener.screen(change));
   return json.end_array().end_object().take();
 }
 
@@ -173,7 +172,8 @@ std::string largest(std::string_view text, const ModelPresets& presets) {
   const Json& spec = question["spec"];
   // Sequences go by 128 tokens: attention kernels work on blocks of that many.
   const std::int64_t step = of == "sequence" ? 128 : 1;
-  const auto at = [&](std::int64_t n) { return summary_of(changed(spec, {{"training", {{of, n * step}}}}), presets); };
+  KnownModel known;
+  const auto at = [&](std::int64_t n) { return summary_of(changed(spec, {{"training", {{of, n * step}}}}), presets, known); };
   const Summary one = at(1);
   if (!one.problems.empty()) return problems_to_json(one.problems);
   if (one.status == Status::unknown) return problem("/cluster/gpu", "missing", "how much memory this GPU has is not known");
@@ -209,7 +209,6 @@ std::string search(std::string_view text, const ModelPresets& presets) {
   const Strategies strategies = strategies_of(question.value, presets);
   std::vector<Summary> summaries;
   std::vector<Candidate> candidates;
-  const auto whole = [&](std::size_t i) { return changed(question.value.spec, strategies.tried[i].change); };
   Screener screener(question.value.spec, presets);
   for (std::size_t i = 0; i < strategies.tried.size(); ++i) {
     summaries.push_back(screener.screen(strategies.tried[i].change));
@@ -219,7 +218,7 @@ std::string search(std::string_view text, const ModelPresets& presets) {
   Ranking ranking = ranked(candidates);
   for (; !ranking.unsettled.empty(); ranking = ranked(candidates)) {
     for (const std::size_t i : ranking.unsettled) {
-      summaries[i] = summary_of(whole(i), presets);
+      summaries[i] = screener.whole(strategies.tried[i].change);
       candidates[i] = candidate_of(summaries[i], strategies.tried[i]);
     }
   }

@@ -48,12 +48,13 @@ namespace {
 // before the forward's point is read, the loss before the backward's.
 class TrainingLoop {
  public:
-  TrainingLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches)
+  TrainingLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches, PlayedTurns turns)
       : device_(device),
         spec_(spec),
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
         micro_batches_(micro_batches),
+        turns_(std::move(turns)),
         rank_(rank),
         gives_positions_(spec.tensor.degree > 1 && !spec.tensor.hf_plan),
         scaler_(device) {
@@ -117,7 +118,7 @@ class TrainingLoop {
   void run_schedule() {
     phase("schedule");
     make_batch(training_.micro_batch * microbatches_);
-    rank_.schedule(ids_, labels_);
+    rank_.schedule(ids_, labels_, turns_);
     done();
   }
 
@@ -236,6 +237,7 @@ class TrainingLoop {
   const Training& training_;
   std::int64_t microbatches_;   // of a pipeline
   std::int64_t micro_batches_;  // of a step, how many are played
+  PlayedTurns turns_;           // of a pipeline
   Rank& rank_;
   Optimizers optimizers_;
   bool gives_positions_;  // the sharded embedding does not show how long the sequence is: positions are given
@@ -246,12 +248,9 @@ class TrainingLoop {
   std::string prefix_, phase_;
 };
 
-}  // namespace
-
-Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::int64_t micro_batches) {
-  Trace trace;
+// Writes the trace.
+void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_batches, const PlayedTurns& turns, Trace& trace) {
   trace.micro_batches_left_out = std::max<std::int64_t>(0, spec.training.accumulation - micro_batches);
-  trace.keep_shapes = keep_shapes;
   std::size_t last_event = 0;
   {
     Device device({spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms}, trace);
@@ -265,7 +264,7 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes,
     if (spec.training.stack == Stack::megatron) {
       alive = run_megatron(device, spec, architecture);
     } else if (spec.training.loop == Loop::plain) {
-      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank, micro_batches);
+      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank, micro_batches, turns);
       device.point("loaded");
       for (int i = 0; i < steps_played; ++i) loop->step(i);
       alive = loop;
@@ -277,6 +276,22 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes,
     last_event = trace.events.size();
   }
   trace.events.resize(last_event);  // what dies with the process is not part of the history
+}
+
+}  // namespace
+
+Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::int64_t micro_batches) {
+  Trace trace;
+  trace.keep_shapes = keep_shapes;
+  run(spec, architecture, micro_batches, {}, trace);
+  return trace;
+}
+
+Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns) {
+  Trace trace;
+  trace.keep_shapes = keep_shapes;
+  const auto turn = [&](Turn::To to) { turns.push_back({to, trace.events.size(), trace.allocations.size(), trace.work.size()}); };
+  run(spec, architecture, all_micro_batches, {turns_to_repeat, turn}, trace);
   return trace;
 }
 

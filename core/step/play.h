@@ -4,6 +4,7 @@
 #include "model/causal_lm.h"
 #include "spec/spec.h"
 #include "trace/trace.h"
+#include "trace/turns.h"
 
 namespace llmem {
 
@@ -23,6 +24,9 @@ constexpr std::int64_t next_micro_batch(std::int64_t a, std::int64_t all, std::i
 // those of the wire format: "loaded", then for each step i "step{i}.forward{a}", "step{i}.backward{a}", "step{i}.clip", "step{i}.optimizer",
 // "step{i}.zero_grad". Spec and architecture must be free of problems.
 Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes = false, std::int64_t micro_batches = all_micro_batches);
+
+// Of a pipeline's microbatches so few as fill it and `turns_to_repeat` more, and where each begins, for with_more_turns.
+Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns);
 
 // What a recipe asks of each forward.
 ForwardOptions forward_options(const Spec& spec);

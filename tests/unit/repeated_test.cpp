@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "embedded_presets.h"
 #include "report/estimate.h"
 #include "report/report.h"
 #include "step/play.h"
+#include "trace/turns.h"
 
 namespace llmem {
 namespace {
@@ -48,6 +51,66 @@ TEST(Repeated, MicroBatchesThatAreLeftOutChangeNothing) {
   expect_same_as_whole(spec_with(R"("accumulation": 33)", R"("data": {"kind": "ddp", "degree": 8})"));
   expect_same_as_whole(spec_with(R"("accumulation": 40)", R"("data": {"kind": "fsdp2", "degree": 8})"));
   expect_same_as_whole(spec_with(R"("accumulation": 40)", R"("data": {"kind": "zero3", "degree": 8})"));
+}
+
+// The history of a pipeline stage of many microbatches, made of few turns, is that of playing all of them.
+void expect_same_history(const std::string& training, const std::string& pipeline, std::int64_t rank) {
+  SCOPED_TRACE(training + pipeline + std::to_string(rank));
+  const std::string text = spec_with(training, pipeline + R"(, "rank": )" + std::to_string(rank));
+  const Result<Played> played = play_spec(text, embedded_presets(), true);
+  ASSERT_TRUE(played);
+  const PipelineParallel& p = played->spec.pipeline;
+  const std::int64_t filling = p.degree - rank / (played->spec.world() / p.degree);
+  std::vector<Turn> turns;
+  Trace few = play_few_turns(played->spec, played->architecture, true, turns);
+  const std::optional<Trace> made = with_more_turns(std::move(few), turns, p.microbatches - filling - turns_to_repeat);
+  ASSERT_TRUE(made);
+  const Trace all = play(played->spec, played->architecture, true);
+  for (const Trace* trace : {&*made, &played->trace}) {
+    ASSERT_EQ(trace->events, all.events);
+    ASSERT_EQ(trace->allocations.size(), all.allocations.size());
+    for (std::size_t i = 0; i < all.allocations.size(); ++i) {
+      ASSERT_EQ(trace->allocations[i].bytes, all.allocations[i].bytes) << i;
+      ASSERT_EQ(trace->allocations[i].category, all.allocations[i].category) << i;
+      ASSERT_EQ(trace->allocations[i].module, all.allocations[i].module) << i;
+      ASSERT_EQ(trace->allocations[i].phase, all.allocations[i].phase) << i;
+    }
+    EXPECT_EQ(trace->shape_of, all.shape_of);
+    EXPECT_EQ(trace->peak_resets, all.peak_resets);
+    ASSERT_EQ(trace->points.size(), all.points.size());
+    for (std::size_t i = 0; i < all.points.size(); ++i) EXPECT_EQ(trace->points[i].event, all.points[i].event) << all.points[i].at;
+    ASSERT_EQ(trace->work.size(), all.work.size());
+    for (std::size_t i = 0; i < all.work.size(); ++i) ASSERT_EQ(trace->work[i].bytes, all.work[i].bytes) << i;
+  }
+}
+
+TEST(Repeated, TurnsOfAPipelineAreAsPlayed) {
+  for (const std::int64_t rank : {0, 1, 2}) {
+    const std::string three = R"("pipeline": {"degree": 3, "microbatches": 20})";
+    expect_same_history(R"("micro_batch": 2)", three, rank);
+    expect_same_history(R"("checkpointing": "full", "optimizer": {"name": "adamw_8bit"})", three, rank);
+    expect_same_history(R"("max_grad_norm": 1.0, "attention": "eager")", three, rank);
+  }
+  const std::string with_ddp = R"("pipeline": {"degree": 2, "microbatches": 9}, "data": {"kind": "ddp", "degree": 2})";
+  expect_same_history("", with_ddp, 0);
+  expect_same_history("", with_ddp, 3);
+  const std::string with_tensor =
+      R"("pipeline": {"degree": 2, "microbatches": 32}, "tensor": {"degree": 2, "sequence": true, "loss": true})";
+  expect_same_history("", with_tensor, 0);
+  expect_same_history(R"("checkpointing": "full")", with_tensor, 3);
+}
+
+TEST(Repeated, TurnsThatAreNotAlikeAreNotRepeated) {
+  const Result<Played> played = play_spec(spec_with("", R"("pipeline": {"degree": 2, "microbatches": 9})"), embedded_presets());
+  ASSERT_TRUE(played);
+  std::vector<Turn> turns;
+  Trace trace = play_few_turns(played->spec, played->architecture, false, turns);
+  ASSERT_TRUE(with_more_turns(trace, turns, 3));
+  EXPECT_FALSE(with_more_turns(trace, {}, 3));
+  EXPECT_FALSE(with_more_turns(trace, {turns.begin(), turns.end() - 1}, 3));
+  // The third turn's backward asks for a byte more than the others.
+  trace.allocations[turns[6].allocation].bytes += Bytes{1};
+  EXPECT_FALSE(with_more_turns(trace, turns, 3));
 }
 
 TEST(Repeated, FewMicroBatchesAreAllPlayed) {
