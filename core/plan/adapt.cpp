@@ -393,7 +393,7 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
 Problems check_trained(const Training& training, const Architecture& a) {
   const auto problem = [](const char* at, std::string message) { return Problems{{at, "conflict", std::move(message)}}; };
   if (training.method == Method::full) {
-    if (trained_count(training, a) > 0) return {};
+    if ((training.trained.empty() && training.frozen.empty()) || trained_count(training, a) > 0) return {};
     return problem(training.trained.empty() ? "/training/frozen" : "/training/trained", "no parameter of this model is left to train");
   }
   const AdapterOptions& options = training.adapter;

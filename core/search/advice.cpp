@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "spec/read_spec.h"
-
 namespace llmem {
 
 using Json = nlohmann::json;
@@ -138,13 +136,13 @@ double time_a_token(const Summary& summary) {
 
 class Adviser {
  public:
-  Adviser(const Json& spec, const ModelPresets& presets) : json_(spec), presets_(presets) {}
+  Adviser(const Json& spec, const ModelPresets& presets) : json_(spec), variants_(spec, presets) {}
 
   AdviceList advise() {
     AdviceList list;
-    list.now = summary_of(json_, presets_, known_);
+    list.now = summary_of(variants_.read(Json::object()));
     if (!list.now.problems.empty() || list.now.status == Status::unknown) return list;
-    const Spec spec = read_parsed_spec(json_, presets_).value;
+    const Spec& spec = variants_.spec();
     list.advice = list.now.status == Status::fits ? given_back(spec, list.now) : made_to_fit(spec, list.now);
     if (list.advice.size() > kMostAdvice) list.advice.resize(kMostAdvice);
     return list;
@@ -152,7 +150,7 @@ class Adviser {
 
  private:
   Advice tried(const Change& change) const {
-    return {change.label, change.change, change.changes_result, summary_of(changed(json_, change.change), presets_, known_)};
+    return {change.label, change.change, change.changes_result, summary_of(variants_.read(change.change))};
   }
 
   // What fits badly is to fit well, what does not fit to fit at all.
@@ -235,8 +233,7 @@ class Adviser {
   }
 
   const Json& json_;
-  const ModelPresets& presets_;
-  mutable KnownModel known_;
+  Variants variants_;
 };
 
 }  // namespace

@@ -67,19 +67,30 @@ Summary played(Spec spec, const Architecture& architecture, const Play& play) {
 
 }  // namespace
 
-Question read_question(const Json& json, const ModelPresets& presets, KnownModel& known) {
-  Question question;
-  Reading<Spec> spec = read_parsed_spec(json, presets);
-  question.spec = std::move(spec.value);
-  question.problems = std::move(spec.problems);
-  if (question.spec.model.config) {
-    if (known.config != *question.spec.model.config) known = {*question.spec.model.config, read_architecture(*question.spec.model.config)};
-    question.architecture = known.reading.value;
-    question.problems.insert(question.problems.end(), known.reading.problems.begin(), known.reading.problems.end());
-  }
-  if (question.problems.empty()) question.problems = check_sizes(question.spec, question.architecture);
-  if (question.problems.empty()) question.problems = check_trained(question.spec.training, question.architecture);
-  if (question.problems.empty()) question.problems = check_older(question.spec, question.architecture);
+Variants::Variants(const Json& spec, const ModelPresets& presets)
+    : json_(spec), presets_(presets), without_model_(spec), spec_(read_parsed_spec(spec, presets)) {
+  const ModelSource& model = spec_.value.model;
+  if (!model.config) return;
+  without_model_["model"] = {{"name", model.name}, {"config", Json::object()}};
+  Reading<Architecture> reading = read_architecture(*model.config);
+  architecture_ = std::make_shared<const Architecture>(std::move(reading.value));
+  of_model_ = std::move(reading.problems);
+}
+
+Reading<Spec> Variants::read_spec(const Json& change) const {
+  Reading<Spec> reading = read_parsed_spec(changed(without_model_, change), presets_);
+  reading.value.model = spec_.value.model;
+  return reading;
+}
+
+Question Variants::read(const Json& change) const {
+  if (change.is_object() && change.contains("model")) return Variants(changed(json_, change), presets_).read(Json::object());
+  Reading<Spec> reading = read_spec(change);
+  Question question{std::move(reading.value), architecture_, std::move(reading.problems)};
+  question.problems.insert(question.problems.end(), of_model_.begin(), of_model_.end());
+  if (question.problems.empty()) question.problems = check_sizes(question.spec, *question.architecture);
+  if (question.problems.empty()) question.problems = check_trained(question.spec.training, *question.architecture);
+  if (question.problems.empty()) question.problems = check_older(question.spec, *question.architecture);
   return question;
 }
 
@@ -89,17 +100,10 @@ std::shared_ptr<const Trace> play_anew(const Spec& spec, const Architecture& arc
 
 Summary summary_of(Question question, const Play& play) {
   if (!question.problems.empty()) return failed(std::move(question.problems));
-  return played(std::move(question.spec), question.architecture, play);
+  return played(std::move(question.spec), *question.architecture, play);
 }
 
-Summary summary_of(const Json& spec, const ModelPresets& presets, KnownModel& known) {
-  return summary_of(read_question(spec, presets, known));
-}
-
-Summary summary_of(const Json& spec, const ModelPresets& presets) {
-  KnownModel known;
-  return summary_of(spec, presets, known);
-}
+Summary summary_of(const Json& spec, const ModelPresets& presets) { return summary_of(Variants(spec, presets).read(Json::object())); }
 
 double tokens_of(const Spec& spec) {
   const std::int64_t microbatches = spec.pipeline.degree > 1 ? spec.pipeline.microbatches : spec.training.accumulation;

@@ -35,19 +35,32 @@ struct Summary {
   }
 };
 
-// The architecture of the config that was read last: questions in a row mostly ask about the same model.
-struct KnownModel {
-  std::optional<nlohmann::json> config;  // none: none was read
-  Reading<Architecture> reading;
-};
-
 // A question that was read, with its problems.
 struct Question {
   Spec spec;
-  Architecture architecture;
+  std::shared_ptr<const Architecture> architecture;
   Problems problems;
 };
-Question read_question(const nlohmann::json& spec, const ModelPresets& presets, KnownModel& known);
+
+// One spec and its changes. The model is read once: what else a spec says is read without it (spec/read_spec.h).
+class Variants {
+ public:
+  Variants(const nlohmann::json& spec, const ModelPresets& presets);
+
+  Question read(const nlohmann::json& change) const;
+  // Without what it has to do with the model.
+  Reading<Spec> read_spec(const nlohmann::json& change) const;
+  const Spec& spec() const { return spec_.value; }
+  const std::shared_ptr<const Architecture>& architecture() const { return architecture_; }
+
+ private:
+  const nlohmann::json& json_;
+  const ModelPresets& presets_;
+  nlohmann::json without_model_;
+  Reading<Spec> spec_;
+  std::shared_ptr<const Architecture> architecture_;
+  Problems of_model_;
+};
 
 // What the rank that the spec names does.
 using Play = std::function<std::shared_ptr<const Trace>(const Spec& spec, const Architecture& architecture)>;
@@ -55,7 +68,6 @@ std::shared_ptr<const Trace> play_anew(const Spec& spec, const Architecture& arc
 
 // As the estimate of the same spec says.
 Summary summary_of(Question question, const Play& play = play_anew);
-Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets, KnownModel& known);
 Summary summary_of(const nlohmann::json& spec, const ModelPresets& presets);
 
 // Of all ranks, an optimizer step.

@@ -1,7 +1,6 @@
 #include "search/screen.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "model/config.h"
@@ -31,13 +30,12 @@ std::int64_t few_layers(const Spec& spec, const Architecture& architecture) {
 
 // Of an accumulation: those after the second are as the second, whose time is added.
 constexpr std::int64_t kPlayedMicroBatches = 2;
-// What of the memory rounding may add or take: the allocator rounds each tensor, by less than this part of all.
-constexpr double kRounding = 0.01;
 
 // What one play says.
 struct Probe {
   double held = 0;     // bytes of tensors at their peak
   double seconds = 0;  // of a rank's own work
+  double forward = 0;  // bytes of tensors at the peak of the last step's first forward
 };
 
 struct Line {
@@ -47,15 +45,20 @@ struct Line {
   }
 };
 
-double peak_of(const Trace& trace) {
+Probe peaks_of(const Trace& trace) {
   constexpr std::int64_t block = 512;  // the allocator's smallest
-  std::int64_t held = 0, peak = 0;
-  for (const std::int32_t event : trace.events) {
+  const std::size_t begin = trace.peak_resets.empty() ? 0 : trace.peak_resets.back();
+  const auto end = std::find_if(trace.points.begin(), trace.points.end(), [&](const Point& point) { return point.event > begin; });
+  const std::size_t forward = end == trace.points.end() ? begin : end->event;
+  std::int64_t held = 0, peak = 0, forward_peak = 0;
+  for (std::size_t i = 0; i < trace.events.size(); ++i) {
+    const std::int32_t event = trace.events[i];
     const std::int64_t bytes = (trace.allocations[allocation_of(event)].bytes.count + block - 1) / block * block;
     held += is_free(event) ? -bytes : bytes;
     peak = std::max(peak, held);
+    if (i >= begin && i < forward) forward_peak = std::max(forward_peak, held);
   }
-  return static_cast<double>(peak);
+  return {static_cast<double>(peak), 0, static_cast<double>(forward_peak)};
 }
 
 // The names under which families keep the number of layers.
@@ -69,7 +72,7 @@ Json* layers_of(Json& config) {
 
 // Every moment's memory and every kernel is of one of the layers, or of none.
 bool is_linear(const Question& question) {
-  const Architecture& a = question.architecture;
+  const Architecture& a = *question.architecture;
   const Training& t = question.spec.training;
   const bool layers_alike = a.sliding.empty() && a.unturned.empty() && a.experts.layers.empty() && a.experts.count == 0;
   // The buckets of ZeRO-1 and 2 are full after the first layers, and later ones add less.
@@ -78,12 +81,45 @@ bool is_linear(const Question& question) {
   return layers_alike && !buckets_fill && (t.checkpointing == Checkpointing::none || t.checkpoint_every == 1);
 }
 
+// What of a GPU decides which kernels run, not how large their scratch is.
+bool chooses_kernels(const Spec& spec) {
+  return spec.training.base_quantization || spec.training.stack == Stack::megatron || spec.cluster.gpu.compute_capability < 80;
+}
+
+// One that plays what all others play, with the least scratch: it grows with the multiprocessors (Reduce.cuh, flash_api.cpp, TensorShape.cu), and
+// the workspaces of cuBLAS are smallest on compute capability 8.
+Gpu played_gpu(const Spec& spec) {
+  Gpu gpu = spec.cluster.gpu;
+  if (chooses_kernels(spec)) return gpu;
+  gpu.compute_capability = 80;
+  gpu.sms = 1;
+  return gpu;
+}
+
+// Asked but for the micro-batch, at a fixed number of rows a step, and the GPU.
+std::string without_micro_batch(Json change) {
+  change["cluster"].erase("gpu");
+  if (const auto training = change.find("training"); training != change.end()) {
+    training->erase("micro_batch");
+    training->erase("accumulation");
+  }
+  return change.dump();
+}
+
 }  // namespace
 
-// A play's work, for the time of all that it is the play of, and its peak.
-struct Screener::Play {
+// A play's work, for the time of all that it is the play of, and its peaks.
+struct Screener::Played {
   Trace trace;  // without its allocations
-  double held = 0;
+  Probe peaks;
+};
+
+// What a micro-batch of so many rows holds, and with it each larger one, whose tensors are as large or larger: of an accumulation all of it, of a
+// single one what its forward does.
+struct Screener::Least {
+  std::int64_t rows = 0;
+  bool accumulates = false;
+  Probe probe;
 };
 
 // One question, and models like its own with other numbers of layers.
@@ -95,7 +131,7 @@ class Screener::Screening {
         question_(question),
         spec_(question.spec),
         machine_(machine_of(spec_.cluster)),
-        few_(few_layers(spec_, question.architecture)) {}
+        few_(few_layers(spec_, *question.architecture)) {}
 
   std::optional<Summary> screen() {
     const bool piped = spec_.pipeline.degree > 1;
@@ -124,22 +160,31 @@ class Screener::Screening {
     const bool cut = kind == DataKind::zero1 || kind == DataKind::zero2;
     const bool all_gradients = !cut && !training.optimizer.in_backward && training.trained.empty() && training.frozen.empty();
     std::int64_t all = 0;
-    for (const Parameter& parameter : parameters_of(question_.architecture)) all += parameter.count();
+    for (const Parameter& parameter : parameters_of(*question_.architecture)) all += parameter.count();
     return (all_gradients ? 2 : 1) * static_cast<double>(all * size_of(training.weights).count / spec_.tensor.degree);
   }
 
   std::optional<Probe> all_layers() {
-    const std::int64_t layers = question_.architecture.layers;
+    const std::int64_t layers = question_.architecture->layers;
     if (layers <= 2 * few_ + 1) return std::nullopt;
     Spec spec = spec_;
     spec.training.accumulation = std::min(spec.training.accumulation, kPlayedMicroBatches);
-    return along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(change_, spec, n), spec); });
+    Least& least = screener_.least_[without_micro_batch(change_)];
+    const std::int64_t rows = spec.training.micro_batch;
+    const bool accumulates = spec.training.accumulation > 1;
+    if (least.rows > 0 && least.rows <= rows) {
+      const Probe known{least.accumulates && !accumulates ? least.probe.forward : least.probe.held, 0};
+      if (does_not_fit(known)) return known;
+    }
+    const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(change_, spec, n), spec); });
+    if (probe) least = {rows, accumulates, *probe};
+    return probe;
   }
 
   // Of P stages, the first holds P microbatches from the moment when the first comes back; with fewer microbatches than that all of them.
   std::optional<Probe> first_stage() {
     const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
-    const std::int64_t layers = divide_up(question_.architecture.layers, stages);
+    const std::int64_t layers = divide_up(question_.architecture->layers, stages);
     const bool fills = m > stages;
     return along_layers(layers, [&](std::int64_t n) -> std::optional<Probe> {
       if (m == 1) return stage(n, 2, 1, 0);
@@ -155,7 +200,7 @@ class Screener::Screening {
   // The last holds one microbatch at a time.
   std::optional<Probe> last_stage() {
     const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
-    return along_layers(question_.architecture.layers / stages, [&](std::int64_t n) -> std::optional<Probe> {
+    return along_layers(question_.architecture->layers / stages, [&](std::int64_t n) -> std::optional<Probe> {
       if (m == 1) return stage(n, 2, 1, 1);
       const std::optional<Probe> a = stage(n, 2, 2, 1), b = stage(n, 2, 3, 1);
       if (!a || !b) return std::nullopt;
@@ -171,7 +216,8 @@ class Screener::Screening {
     if (!few || !more) return std::nullopt;
     const Line line{static_cast<double>(few_), static_cast<double>(few_ + 1)};
     const auto there = static_cast<double>(layers);
-    return Probe{line.at(few->held, more->held, there), line.at(few->seconds, more->seconds, there)};
+    return Probe{line.at(few->held, more->held, there), line.at(few->seconds, more->seconds, there),
+                 line.at(few->forward, more->forward, there)};
   }
 
   // One stage of `stages`, each of `layers`.
@@ -189,28 +235,29 @@ class Screener::Screening {
   }
 
   // Of the GPUs a play knows their kind of multiprocessors, not their number, memory or speed.
-  std::shared_ptr<const Play> known_play(Json key, const Spec& spec, std::int64_t layers) {
+  std::shared_ptr<const Played> known_play(Json key, Spec spec, std::int64_t layers) {
+    spec.cluster.gpu = played_gpu(spec);
     key["cluster"] = {spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms, layers};
-    std::shared_ptr<const Play>& known = screener_.plays_[key.dump()];
+    std::shared_ptr<const Played>& known = screener_.plays_[key.dump()];
     if (!known) known = play_of(spec, layers);
     return known;
   }
 
-  std::shared_ptr<const Play> play_of(const Spec& spec, std::int64_t layers) {
+  std::shared_ptr<const Played> play_of(const Spec& spec, std::int64_t layers) {
     const Architecture* architecture = with_layers(layers);
     if (!architecture) return nullptr;
-    const auto made = std::make_shared<Play>();
+    const auto made = std::make_shared<Played>();
     made->trace = play(spec, *architecture);
-    made->held = peak_of(made->trace);
+    made->peaks = peaks_of(made->trace);
     made->trace.allocations = {};
     made->trace.events = {};
     made->trace.modules = {};
     return made;
   }
 
-  std::optional<Probe> probe_of(const std::shared_ptr<const Play>& played, Spec spec) const {
+  std::optional<Probe> probe_of(const std::shared_ptr<const Played>& played, Spec spec) const {
     if (!played) return std::nullopt;
-    Probe probe{played->held, 0};
+    Probe probe = played->peaks;
     if (!machine_) return probe;
     // Its ranks lie as those of the whole.
     spec.pipeline = spec_.pipeline;
@@ -224,22 +271,20 @@ class Screener::Screening {
   }
 
   const Architecture* with_layers(std::int64_t layers) {
-    for (const Architecture& known : models_)
-      if (known.layers == layers) return &known;
+    if (const auto known = screener_.shallower_.find(layers); known != screener_.shallower_.end()) return &known->second;
     Json config = *spec_.model.config;
     Json* count = layers_of(config);
     if (!count) return nullptr;
     *count = layers;
     Reading<Architecture> reading = read_architecture(config);
     if (!reading.problems.empty() || reading.value.layers != layers) return nullptr;
-    models_.push_back(std::move(reading.value));
-    return &models_.back();
+    return &(screener_.shallower_[layers] = std::move(reading.value));
   }
 
   bool does_not_fit(const Probe& probe) const {
     const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, spec_.world());
     const std::optional<Bytes> memory = memory_for_allocator(spec_, outside);
-    return memory && probe.held * (1 - kRounding) > static_cast<double>(memory->count);
+    return memory && probe.held > static_cast<double>(memory->count);
   }
 
   Summary summary(const Probe& probe) const {
@@ -267,17 +312,37 @@ class Screener::Screening {
   const Spec& spec_;
   std::optional<Machine> machine_;
   std::int64_t few_;
-  std::deque<Architecture> models_;
 };
 
-Screener::Screener(const Json& spec, const ModelPresets& presets) : spec_(spec), presets_(presets) {}
+Screener::Screener(const Json& spec, const ModelPresets& presets) : variants_(spec, presets) {}
 Screener::~Screener() = default;
 
 Summary Screener::screen(const Json& change) {
-  Question question = read_question(changed(spec_, change), presets_);
-  if (question.problems.empty())
+  Question question = variants_.read(change);
+  if (question.problems.empty() && question.architecture == variants_.architecture())
     if (const std::optional<Summary> quick = Screening(*this, change, question).screen()) return *quick;
-  return summary_of(std::move(question));
+  return whole(change, std::move(question));
+}
+
+Summary Screener::whole(const Json& change) { return whole(change, variants_.read(change)); }
+
+Summary Screener::whole(const Json& change, Question question) {
+  return summary_of(std::move(question), [&](const Spec& spec, const Architecture& architecture) {
+    const Gpu& gpu = spec.cluster.gpu;
+    Json key = change;
+    key["cluster"] = {gpu.compute_capability, gpu.sms, spec.rank};
+    return played_whole(key.dump(), spec, architecture);
+  });
+}
+
+// What is left out of many micro-batches is what repeats itself in the memory that there is.
+std::shared_ptr<const Trace> Screener::played_whole(std::string key, const Spec& spec, const Architecture& architecture) {
+  const std::optional<Bytes> memory = spec.cluster.memory ? spec.cluster.memory : spec.cluster.gpu.memory;
+  for (const Whole& known : wholes_)
+    if (known.key == key && (known.trace->micro_batches_left_out == 0 || known.memory == memory)) return known.trace;
+  if (wholes_.size() == 2) wholes_.erase(wholes_.begin());
+  wholes_.push_back({std::move(key), memory, play_anew(spec, architecture)});
+  return wholes_.back().trace;
 }
 
 }  // namespace llmem

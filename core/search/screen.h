@@ -42,10 +42,7 @@ class Screener {
   Summary whole(const nlohmann::json& change, Question question);
   std::shared_ptr<const Trace> played_whole(std::string key, const Spec& spec, const Architecture& architecture);
 
-  const nlohmann::json& spec_;
-  const ModelPresets& presets_;
-  KnownModel model_;
-  std::optional<nlohmann::json> config_;            // of these:
+  Variants variants_;
   std::map<std::int64_t, Architecture> shallower_;  // by their number of layers
   // A stage of a pipeline plays the same whatever the number of stages and of copies beside it, and so do all GPUs (played_gpu).
   std::map<std::string, std::shared_ptr<const Played>> plays_;

@@ -172,8 +172,8 @@ std::string largest(std::string_view text, const ModelPresets& presets) {
   const Json& spec = question["spec"];
   // Sequences go by 128 tokens: attention kernels work on blocks of that many.
   const std::int64_t step = of == "sequence" ? 128 : 1;
-  KnownModel known;
-  const auto at = [&](std::int64_t n) { return summary_of(changed(spec, {{"training", {{of, n * step}}}}), presets, known); };
+  const Variants variants(spec, presets);
+  const auto at = [&](std::int64_t n) { return summary_of(variants.read({{"training", {{of, n * step}}}})); };
   const Summary one = at(1);
   if (!one.problems.empty()) return problems_to_json(one.problems);
   if (one.status == Status::unknown) return problem("/cluster/gpu", "missing", "how much memory this GPU has is not known");

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/config.h"
 #include "search/candidate.h"
 #include "spec/gpus.h"
-#include "spec/read_spec.h"
 
 namespace llmem {
 
@@ -25,11 +23,11 @@ std::vector<std::int64_t> powers(std::int64_t most) {
 
 class Enumeration {
  public:
-  Enumeration(const SearchQuestion& question, const ModelPresets& presets) : question_(question), presets_(presets) {
-    Reading<Spec> spec = read_parsed_spec(question.spec, presets);
-    spec_ = std::move(spec.value);
-    if (spec_.model.config) architecture_ = read_architecture(*spec_.model.config).value;
-  }
+  Enumeration(const SearchQuestion& question, const ModelPresets& presets)
+      : question_(question),
+        variants_(question.spec, presets),
+        spec_(variants_.spec()),
+        architecture_(variants_.architecture() ? *variants_.architecture() : Architecture()) {}
 
   Strategies all() {
     for (const std::int64_t gpus : question_.gpus) of_cluster(gpus);
@@ -164,7 +162,7 @@ class Enumeration {
   }
 
   void add_if_read(Way& way, Strategy strategy) {
-    const Reading<Spec> reading = read_parsed_spec(changed(question_.spec, strategy.change), presets_);
+    const Reading<Spec> reading = variants_.read_spec(strategy.change);
     if (reading.problems.empty()) {
       found_.tried.push_back(std::move(strategy));
       return;
@@ -183,9 +181,9 @@ class Enumeration {
   }
 
   const SearchQuestion& question_;
-  const ModelPresets& presets_;
-  Spec spec_;
-  Architecture architecture_;
+  Variants variants_;
+  const Spec& spec_;
+  const Architecture architecture_;
   Strategies found_;
 };
 
