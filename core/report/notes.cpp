@@ -106,9 +106,9 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
     notes.push_back({"/training/autocast", "DeepSpeed's engine switches off an autocast that is not its own: this has no effect."});
   if (adapters && spec.data.degree > 1 &&
       (kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2))
-    notes.push_back(
-        {"/parallel/data/kind",
-         "The frozen base is whole on each GPU: this method shares what trains, which are the adapters alone. ZeRO-3 and FSDP shard it."});
+    notes.push_back({"/parallel/data/kind",
+                     std::string("The frozen base is whole on each GPU: this method shares what trains, which are the adapters alone.") +
+                         (spec.training.base_quantization ? "" : " ZeRO-3 and FSDP shard it.")});
   if (adapters && kind == DataKind::fsdp1)
     notes.push_back({"/parallel/data/kind",
                      "FSDP1 keeps frozen weights and adapters of a layer in one flat tensor, so that backward makes gradients for all of "

@@ -54,6 +54,15 @@ Change micro_batch(const Spec& spec, std::int64_t rows, std::int64_t accumulatio
           false};
 }
 
+// What 4-bit weights are unpacked to is float32 unless it is said (transformers, BitsAndBytesConfig.bnb_4bit_compute_dtype), twice as large and slower.
+void add_compute_dtype(const Spec& spec, const Json& json, std::vector<Change>& changes) {
+  const std::optional<BaseQuantization>& base = spec.training.base_quantization;
+  if (!base || base->bits != 4 || base->compute_dtype != Dtype::float32) return;
+  Json section = json["training"]["base_quantization"];
+  section["compute_dtype"] = "bfloat16";
+  changes.push_back({"computing in bfloat16", {{"training", {{"base_quantization", std::move(section)}}}}, false});
+}
+
 std::vector<Change> savings(const Spec& spec, const Json& json) {
   const Training& t = spec.training;
   const std::int64_t data = spec.data.degree;
@@ -65,6 +74,7 @@ std::vector<Change> savings(const Spec& spec, const Json& json) {
   for (std::int64_t rows = t.micro_batch / 2; rows >= 1; rows /= 2)
     if (t.micro_batch % rows == 0 && spec.pipeline.degree == 1)
       changes.push_back(micro_batch(spec, rows, t.accumulation * (t.micro_batch / rows)));
+  add_compute_dtype(spec, json, changes);
   if (t.attention == Attention::eager) add("SDPA in place of eager attention", {{"training", {{"attention", "sdpa"}}}});
   if (t.loss == Loss::standard) add("Liger's fused head and loss", {{"training", {{"loss", "liger_fused_linear"}}}});
   if (!spec.allocator.expandable_segments) add("expandable segments", {{"allocator", {{"expandable_segments", true}}}});
@@ -92,6 +102,7 @@ std::vector<Change> savings(const Spec& spec, const Json& json) {
 std::vector<Change> gifts(const Spec& spec, const Json& json) {
   const Training& t = spec.training;
   std::vector<Change> changes;
+  add_compute_dtype(spec, json, changes);
   if (t.checkpointing != Checkpointing::none) changes.push_back({"no checkpointing", {{"training", {{"checkpointing", "none"}}}}, false});
   for (const std::int64_t times : {2, 4, 8}) {
     if (spec.pipeline.degree > 1) break;

@@ -269,6 +269,23 @@ TEST(Advice, DoesWhatItSays) {
   EXPECT_GT(pieces, 40u);
 }
 
+// A 4-bit base is unpacked to float32 unless it is said: bfloat16 halves that, and its products are faster.
+TEST(Advice, TriesTheDtypeThatAQuantisedBaseIsUnpackedTo) {
+  Json spec = {{"model", "Qwen/Qwen2.5-0.5B"},
+               {"training", {{"method", "lora"}, {"sequence", 2048}, {"base_quantization", {{"bits", 4}, {"compute_dtype", "float32"}}}}},
+               {"cluster", {{"gpu", "rtx-4090"}}}};
+  const auto tried = [&] {
+    const AdviceList list = advice_on(spec, embedded_presets());
+    return std::any_of(list.advice.begin(), list.advice.end(), [](const Advice& each) {
+      return each.change.contains("training") && each.change["training"].contains("base_quantization") &&
+             each.change["training"]["base_quantization"] == Json({{"bits", 4}, {"compute_dtype", "bfloat16"}});
+    });
+  };
+  EXPECT_TRUE(tried());
+  spec["training"]["base_quantization"]["compute_dtype"] = "bfloat16";
+  EXPECT_FALSE(tried());
+}
+
 TEST(Doors, SayWhatIsWrong) {
   for (const std::string& answer : {enumerate("{", {}), enumerate("{}", {}), enumerate("[]", {}), screen("{}", {}), rank("{}"),
                                     largest("{}", {}), largest(R"({"spec": {}, "of": "layers"})", {}), advise("{}", {}), search("3", {})}) {

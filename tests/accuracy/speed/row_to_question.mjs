@@ -84,8 +84,13 @@ function trainingOf(row, notes) {
   training.sequence = count(row.seq_len) ?? (tokens ? Math.round(tokens / training.micro_batch) : refuse('the length of the sequences is not given'));
   // LLaMA-Factory checkpoints unless it is told not to (hparams/model_args.py, disable_gradient_checkpointing: False).
   const checkpointing = said(row.gradient_checkpointing) || (/llama-?factory/.test(said(row.software)) ? 'full' : '');
-  if (/full|10 of|20 of|every/.test(checkpointing)) training.checkpointing = 'full';
-  if (/selective|recipe|of 80|every/.test(checkpointing)) {
+  const some = /(\d+) of (\d+) layers/.exec(checkpointing), second = /every (?:2nd|second|other) layer/.test(checkpointing);
+  if (/full/.test(checkpointing)) training.checkpointing = 'full';
+  if (second || some) {
+    training.checkpointing = { every: second ? 2 : Math.max(1, Math.round(Number(some[2]) / Number(some[1]))) };
+  } else if (perOp(row)) {
+    training.checkpointing = 'selective';
+  } else if (/selective|recipe/.test(checkpointing)) {  // Megatron's: attention, which a fused kernel computes again anyway
     training.checkpointing = 'none';
     notes.push(`checkpointing: "${checkpointing.slice(0, 40)}", none`);
   }
@@ -95,6 +100,9 @@ function trainingOf(row, notes) {
   if (!/adam/.test(training.optimizer.name) && training.optimizer.name !== 'sgd') training.optimizer = { name: 'adamw' };
   return training;
 }
+
+// torchtitan's policy (distributed/activation_checkpoint.py, _apply_op_sac): every second product is computed again
+const perOp = (row) => /torchtitan/.test(`${said(row.software)} ${said(row.source)}`) && /per-op/.test(said(row.gradient_checkpointing));
 
 // Masters and states in fp32 beside 16-bit weights.
 const hasMasters = (row) => /fp32|mixed|amp|master|main grads|float8|fp8/.test(said(row.precision)) || /distributed adam|dist/.test(said(row.optimizer));
@@ -151,7 +159,9 @@ export function questionOf(row, presets) {
     layout.gradient_bytes = /fp32 (grad )?reduce|main grads|fp32 grad/.test(said(row.precision)) ? 4 : 2;
     const kernels = kernelsOf(row);
     if (kernels.fused) training.optimizer.implementation = training.optimizer.name.startsWith('adam') ? 'fused' : undefined;
-    return { question: { spec: { model: { name: row.model, config }, training, cluster: clusterOf(row, notes) }, layout, kernels }, notes };
+    const spec = { model: { name: row.model, config }, training, cluster: clusterOf(row, notes) };
+    if (perOp(row)) spec.software = { stack: 'torchtitan' };
+    return { question: { spec, layout, kernels }, notes };
   } catch (error) {
     if (error instanceof Unmappable) return { refused: error.message, notes };
     return { refused: `the row cannot be read: ${error.message}`, notes };
