@@ -194,6 +194,12 @@ Tensor CausalLm::embedded(const Tensor& ids, bool require_grad) const {
   return mul_scalar(embeds);  // GraniteModel: outside the module, whose result the hook of require_grad has seen
 }
 
+Tensor CausalLm::embedded_unit(const Tensor& ids, bool require_grad, const UnitHooks& hooks) const {
+  if (!hooks.ends_apart) return embedded(ids, require_grad);
+  hooks.before(embedding_unit, ids);
+  return hooks.after(embedding_unit, embedded(ids, require_grad));
+}
+
 // What a model's forward makes before its layers: positions, masks, angles.
 LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const {
   const Architecture& a = *architecture_;
@@ -244,14 +250,15 @@ LayerContext cast_context(LayerContext context, Dtype dtype) {
 
 }  // namespace
 
-Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const ForwardOptions& options, const UnitHooks& hooks) const {
+Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const ForwardOptions& options, const UnitHooks& hooks, int first,
+                            int end) const {
   Device& device = hidden.device();
   const ModuleScope layers(device, architecture_->names.layers);
   static const UnitHooks none{};
   const bool around = hooks.before && hooks.around_checkpoint;
   const UnitHooks& inner = around ? none : hooks;
   Tensor kept;
-  for (int i = 0; i < layer_count(); ++i) {
+  for (int i = first; i < end; ++i) {
     Tensor next;
     if (around) hidden = hooks.before(i, hidden);
     LayerContext context = hooks.cast ? cast_context(given, *hooks.cast) : given;
@@ -304,49 +311,46 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
     context.half = options.half;
     std::vector<Tensor> locals;
     Tensor hidden = body_->begin(ids, options, context, locals);
-    hidden = run_layers(std::move(hidden), context, options, hooks);
+    hidden = run_layers(std::move(hidden), context, options, hooks, 0, layer_count());
     return body_->end(std::move(hidden));
   }
-  Tensor inputs_embeds = embedded(ids, options.inputs_require_grad);
+  Tensor inputs_embeds = embedded_unit(ids, options.inputs_require_grad, hooks);
   LayerContext context = context_of(inputs_embeds, options);
   if (a.scaled_embedding == ScaledEmbedding::by_number_after_mask) inputs_embeds = mul_scalar(inputs_embeds);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
   context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
   if (a.local_rotary) context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
-  hidden = run_layers(std::move(hidden), context, options, hooks);
+  hidden = run_layers(std::move(hidden), context, options, hooks, 0, layer_count());
+  if (hooks.ends_apart) hidden = hooks.before(output_unit, hidden);
   const ModuleScope last(device, a.names.norm, Category::norms);
   hidden = norm_.forward(hidden);
   return hidden;
 }
 
-Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const {
+Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options, const UnitHooks& hooks) const {
   Device& device = input.device();
-  Tensor hidden = input;
-  if (stage.embeds) { hidden = embedded(input, false); }
+  Tensor hidden = hooks.before ? hooks.before(-1, input) : input;
+  if (stage.embeds) { hidden = embedded_unit(input, false, hooks); }
   LayerContext context;
   const bool cut = split_.sequence && !stage.embeds;  // hidden states of a part of the sequence
   context.position_ids = unsqueeze(device.empty({input.size(1) * (cut ? split_.ranks : 1)}, Dtype::int64), 0);
   context.attention = options.attention;
   context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype(), architecture_->rotary);
-  for (int i = stage.first_layer; i < stage.end_layer; ++i) {
-    const ModuleScope layers(device, architecture_->names.layers);
-    const auto run = [this, i, context](const Tensor& states) { return run_layer(i, states, context, {}, nullptr); };
-    switch (options.checkpointing) {
-      case Checkpointing::none: hidden = run(hidden); break;
-      case Checkpointing::selective:
-      case Checkpointing::full: hidden = checkpoint(device, [run, hidden] { return run(hidden); }); break;
-      case Checkpointing::full_reentrant: hidden = checkpoint_reentrant(run, hidden); break;
-    }
-  }
-  if (!stage.heads) return hidden;
+  hidden = run_layers(std::move(hidden), context, options, hooks, stage.first_layer, stage.end_layer);
+  const auto left = [&](Tensor output) { return hooks.after ? hooks.after(-1, std::move(output)) : output; };
+  if (!stage.heads) return left(std::move(hidden));
+  if (hooks.ends_apart) hidden = hooks.before(output_unit, hidden);
   const auto normed = [&] {
     const ModuleScope scope(device, architecture_->names.norm, Category::norms);
     return norm_.forward(hidden);
   };
   const Tensor last = normed();
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
-  const Tensor local = lm_head_.forward(lm_head_.gathered(last));
-  return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
+  const auto logits = [&] {
+    const Tensor local = lm_head_.forward(lm_head_.gathered(last));
+    return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
+  };
+  return left(hooks.ends_apart ? hooks.after(output_unit, logits()) : logits());
 }
 
 Tensor CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
@@ -379,7 +383,8 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   // Up to 4.48 the logits are shifted, in a copy; up to 4.45 they leave the model in fp32.
   const bool copies_shifted = options.transformers <= Transformers::v4_48;
   const auto output_logits = [&] {
-    const Tensor made = scaled(project());
+    Tensor made = scaled(project());
+    if (hooks.ends_apart) made = hooks.after(output_unit, std::move(made));
     return options.transformers <= Transformers::v4_45 && !body_ ? to(made, Dtype::float32) : made;
   };
   Tensor logits, loss;  // the logits are part of the output, to which hooks come

@@ -37,12 +37,16 @@ struct TensorRequest {
 // "model.norm.weight" -> "model.norm": a tensor's module, by its name.
 std::string_view module_of(std::string_view tensor_name);
 
+// Parts of a model that a parallel method may wrap beside its decoder layers and the whole (-1): the embedding; the last norm with the head.
+constexpr int embedding_unit = -2, output_unit = -3;
+
 // A parallel method's hooks around the forward of a unit: a decoder layer by its number, or the whole model (-1).
 struct UnitHooks {
   bool around_checkpoint = true;   // else they are called again where a layer is computed again
   std::optional<Dtype> cast = {};  // what a layer's floating arguments are brought to
   std::function<Tensor(int unit, const Tensor& input)> before;
   std::function<Tensor(int unit, Tensor output)> after;
+  bool ends_apart = false;  // embedding and output are units, too
 };
 
 // transformers LlamaForCausalLM and those of its kind.
@@ -87,7 +91,7 @@ class CausalLm {
   };
   // input: ids [B, S] where the stage embeds, else hidden states [B, S, h]. Returns hidden states, or logits where it has the head.
   // There is no mask: the stage's layers are called one by one, with causal attention.
-  Tensor run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options) const;
+  Tensor run_stage(const Stage& stage, const Tensor& input, const ForwardOptions& options, const UnitHooks& hooks) const;
 
   // ids and labels [B, S] int64. Returns the loss, a scalar. Where `logits` is given, they outlive the forward in it (the standard loss).
   Tensor loss(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
@@ -104,7 +108,8 @@ class CausalLm {
   // What the two calls do between their hooks.
   Tensor decoded(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks, Tensor* kept_logits) const;
-  Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks) const;
+  Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks, int first,
+                    int end) const;
   // `inside`: checkpointing of what the hooks are around
   Tensor run_layer(int index, const Tensor& input, const LayerContext& context, const UnitHooks& hooks, Tensor* kept,
                    Checkpointing inside = Checkpointing::none) const;
@@ -112,6 +117,7 @@ class CausalLm {
   Tensor head_input(const Tensor& hidden) const;
   Tensor scaled(Tensor logits) const;
   Tensor embedded(const Tensor& ids, bool require_grad) const;
+  Tensor embedded_unit(const Tensor& ids, bool require_grad, const UnitHooks& hooks) const;
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
 
   std::shared_ptr<const Architecture> architecture_;  // the layers read it, too

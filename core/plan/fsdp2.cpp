@@ -1,3 +1,5 @@
+#include "plan/fsdp2.h"
+
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -8,12 +10,13 @@
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
-// torch/distributed/fsdp/_fully_shard: every decoder layer is a group of parameters, what no layer owns is the root's.
+// torch/distributed/fsdp/_fully_shard: every decoder layer is a group of parameters, what no layer owns is the root's or, in torchtitan,
+// one group of the embedding and one of norm and head (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder).
 namespace llmem {
 
 namespace {
 
-constexpr int buffers = -2;  // in place of a unit
+constexpr int buffers = -9;  // in place of a unit
 constexpr std::uint8_t all_gather_stream = 1, reduce_scatter_stream = 2, all_reduce_stream = 3;
 
 // One parameter, cut along its first dimension into chunks of equal, padded length (_fsdp_param.py, FSDPParam).
@@ -65,33 +68,44 @@ struct Group {
   Tensor all_reduce_input;   // HSDP: kept until the backward is over
 };
 
-class FullyShardedModel {
+class FullyShardedModel final : public FullySharded {
  public:
   static constexpr int root = -1;
 
-  FullyShardedModel(Device& device, const Spec& spec, int layers)
+  FullyShardedModel(Device& device, const Spec& spec, const Architecture& architecture, std::size_t stage = 0)
       : device_(device),
         options_(spec.data),
+        reshards_(spec.data.reshard_after_forward),
         split_(tensor_split(spec)),
         offloads_(spec.offload.parameters),
         ranks_(spec.data.shard_ranks() * spec.context.degree),
         rank_(spec.rank / spec.tensor.degree % ranks_),
-        groups_(static_cast<std::size_t>(layers) + 1) {}
+        layers_(static_cast<int>(architecture.layers)),
+        groups_(static_cast<std::size_t>(architecture.layers) + 3),
+        around_checkpoint_(spec.software.transformers == Transformers::v5) {
+    streams_ = static_cast<std::uint8_t>(3 * (stage % 32));
+    const bool titan = spec.training.stack == Stack::torchtitan;
+
+    if (!titan) return;
+    ends_apart_ = spec.software.torchtitan == Torchtitan::v0_2 && !architecture.tied_embeddings;
+    keeps_last_layer_ = spec.software.torchtitan == Torchtitan::v0_1;
+    reshards_ = options_.reshard_after_forward && spec.pipeline.degree == 1;
+    embedding_ = std::string(architecture.names.embedding);
+  }
 
   // Over a tensor-parallel mesh: a head that was given memory of its own, and was then tied again. The optimizer does not see it.
   std::string tied_head;
 
-  // What the model computes with. It gets its place, and this rank's shard of it memory, in place().
-  Tensor request(const TensorRequest& request) {
+  Tensor request(const TensorRequest& request) override {
     const Dims sizes = split_.ranks > 1 ? split_sizes(split_, request.name, request.sizes) : request.sizes;
     const std::int64_t row = count_of(sizes) / sizes[0];
     const Tensor made = padded(sizes, options_.param_dtype.value_or(request.dtype), ranks_ * divide_up(sizes[0], ranks_) * row);
-    requests_.emplace(made.get(), request);
+    TensorRequest& kept = requests_.emplace(made.get(), request).first->second;
+    if (ends_apart_ && kept.unit == root) kept.unit = kept.name.find(embedding_ + ".") != std::string::npos ? embedding_unit : output_unit;
     return made;
   }
 
-  // In the order in which modules are given memory.
-  void place(const NamedTensor& parameter, bool trains) {
+  void place(const NamedTensor& parameter, bool trains) override {
     const TensorRequest& request = requests_.at(parameter.tensor.get());
     ShardedParameter p;
     p.unsharded = parameter.tensor;
@@ -113,19 +127,53 @@ class FullyShardedModel {
     group(request.unit).parameters.push_back(std::move(p));
   }
 
-  // _fully_shard.py, FSDPModule._apply: once all of a unit's tensors are there, those that are not whole are copied into padded ones.
-  void pad(int unit) {
+  // _fully_shard.py, FSDPModule._apply: those that are not whole are copied into padded ones.
+  void pad(int unit) override {
     if (offloads_) return;
-    for (ShardedParameter& p : group(unit).parameters)
-      if (!p.shard.tensor->storage->allocated()) allocate(p);
-    if (unit == root) unpadded_.clear();
+    const auto allocate_missing = [this](Group& g) {
+      for (ShardedParameter& p : g.parameters)
+        if (!p.shard.tensor->storage->allocated()) allocate(p);
+    };
+    allocate_missing(group(unit));
+    if (unit != root) return;
+    if (ends_apart_)
+      for (const int end : {embedding_unit, output_unit}) allocate_missing(group(end));
+    unpadded_.clear();
   }
 
-  const std::vector<NamedTensor>& optimized() const { return optimized_; }
+  const std::vector<NamedTensor>& optimized() const override { return optimized_; }
+
+  // transformers/modeling_layers.py, GradientCheckpointingLayer: before version 5 the call was computed again, hooks and all.
+  UnitHooks hooks() override {
+    UnitHooks made{around_checkpoint_, options_.param_dtype, [this](int unit, const Tensor& input) { return before_forward(unit, input); },
+                   [this](int unit, Tensor output) { return after_forward(unit, std::move(output)); }};
+    made.ends_apart = ends_apart_;
+    return made;
+  }
+
+  void hold() override { synchronize_ = reshards_after_backward_ = false; }
+
+  void reduce_all() override {
+    synchronize_ = reshards_after_backward_ = true;
+    const With thread(device_.thread, Thread::autograd);
+    for (Group& g : groups_) post_backward(g);
+    backward_is_over();
+  }
+
+  void unshard_all() override {
+    for (Group& g : groups_) unshard(g, device_.stream);
+  }
+  void wait_for_all() override {
+    for (Group& g : groups_) wait_for_unshard(g);
+  }
+  void reshard_all() override {
+    for (Group& g : groups_) reshard(g);
+  }
 
   Tensor before_forward(int unit, const Tensor& given) {
     Group& g = group(unit);
-    const bool other = unit != root && options_.param_dtype && given.dtype() != *options_.param_dtype;
+    if (g.parameters.empty()) return given;
+    const bool other = unit >= 0 && options_.param_dtype && given.dtype() != *options_.param_dtype;
     const Tensor input = other ? to(given, *options_.param_dtype) : given;  // cast_forward_inputs
     if (g.state == State::pre_backward) return input;                       // recomputation: backward has gathered already
     g.state = State::forward;
@@ -137,27 +185,38 @@ class FullyShardedModel {
 
   Tensor after_forward(int unit, Tensor output) {
     Group& g = group(unit);
+    if (g.parameters.empty()) {
+      last_all_gather_output_.reset();
+      return output;
+    }
     if (g.state == State::pre_backward) return output;
     const bool in_backward = device_.thread == Thread::autograd;  // reentrant checkpointing: the layer stays gathered
     if (!in_backward) {
-      if (options_.reshard_after_forward) reshard(g);
+      if (reshards(unit)) reshard(g);
       forward_order_.push_back(unit);
     }
     g.state = State::idle;
-    if (output->grad_fn) output->grad_fn->pre_hook = [this, unit] { pre_backward(unit); };
+    if (output->grad_fn) {
+      // A stage's last layer and the stage itself return the same tensor.
+      output->grad_fn->pre_hook = [this, unit, before = std::move(output->grad_fn->pre_hook)]() mutable {
+        if (before) before();
+        pre_backward(unit);
+      };
+    }
     if (unit == root || in_backward) last_all_gather_output_.reset();
     return output;
   }
 
-  void synchronize_gradients(bool yes) { synchronize_ = yes; }
+  void synchronize_gradients(bool yes) override { synchronize_ = yes; }
 
   // FSDPState._root_post_backward_final_callback: where a group's inputs want no gradient, nothing else runs its post_backward.
-  void backward_is_over() {
+  void backward_is_over() override {
     for (Group& g : groups_) {
       if (g.state != State::post_backward) post_backward(g);
       g.state = State::idle;
-      g.all_reduce_input.reset();
+      if (reshards_after_backward_) g.all_reduce_input.reset();
     }
+    if (!reshards_after_backward_) return;
     device_.meter.wait(reduce_scatter_stream);
     device_.meter.wait(all_reduce_stream);
     forward_order_.clear();
@@ -165,7 +224,19 @@ class FullyShardedModel {
   }
 
  private:
-  Group& group(int unit) { return groups_[static_cast<std::size_t>(unit + 1)]; }
+  // In the order of the model's modules.
+  Group& group(int unit) {
+    if (unit == root) return groups_[0];
+    if (unit == output_unit) return groups_.back();
+    return groups_[unit == embedding_unit ? 1 : static_cast<std::size_t>(unit) + 2];
+  }
+
+  // get_fsdp_reshard_after_forward_policy: torchtitan's last units would be gathered again at once; in a pipeline none is resharded, and up to
+  // version 0.1 the last layer took the place of the head.
+  bool reshards(int unit) const {
+    if (unit == output_unit || (keeps_last_layer_ && unit == layers_ - 1)) return false;
+    return reshards_;
+  }
 
   // A tensor over memory for `numel` elements, of which it shows the first.
   Tensor padded(const Dims& sizes, Dtype dtype, std::int64_t numel) {
@@ -201,9 +272,10 @@ class FullyShardedModel {
 
   // foreach_all_gather: shards are cast into one flat tensor, which goes once the gather has its copy; shards that need no cast are
   // copied into the output at once. What is of several dtypes is gathered as bytes.
-  void unshard(Group& g) {
-    if (g.all_gather_output || g.unsharded) return;
-    const With stream(device_.stream, all_gather_stream);
+  void unshard(Group& g) { unshard(g, static_cast<std::uint8_t>(streams_ + all_gather_stream)); }
+  void unshard(Group& g, std::uint8_t on) {
+    if (g.all_gather_output || g.unsharded || g.parameters.empty()) return;
+    const With stream(device_.stream, on);
     const OpScope op(device_, "all_gather");
     Bytes held, gathered;
     std::int64_t cast = 0;
@@ -274,7 +346,7 @@ class FullyShardedModel {
     for (ShardedParameter& p : g.parameters)
       if (p.accumulated_grad) p.unsharded->grad.reset();  // added in place
     if (!synchronize_) {
-      reshard(g);
+      if (reshards_after_backward_) reshard(g);
       for (ShardedParameter& p : g.parameters) keep_gradient(p);
       return;
     }
@@ -321,10 +393,11 @@ class FullyShardedModel {
     const Tensor last = gradients.back();
     gradients.clear();
 
-    const With stream(device_.stream, reduce_scatter_stream);
+    const With stream(device_.stream, static_cast<std::uint8_t>(streams_ + reduce_scatter_stream));
     Tensor output = communication_buffer(shard_numel, reduced);
     if (options_.replicate > 1) g.all_reduce_input = output;  // reduced where it is
-    const With post_reduce(device_.stream, options_.replicate > 1 ? all_reduce_stream : reduce_scatter_stream);
+    const std::uint8_t reduced_on = options_.replicate > 1 ? all_reduce_stream : reduce_scatter_stream;
+    const With post_reduce(device_.stream, static_cast<std::uint8_t>(streams_ + reduced_on));
     if (reduced != original) output = communication_buffer(shard_numel, original);
     const std::int64_t shard_bytes = shard_numel * size_of(reduced).count;
     device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, shard_bytes * ranks_, reduce_scatter_stream);
@@ -349,10 +422,17 @@ class FullyShardedModel {
 
   Device& device_;
   DataParallel options_;
+  bool reshards_;             // after forward
+  std::uint8_t streams_ = 0;  // before those of this instance
+  bool reshards_after_backward_ = true;
+  bool ends_apart_ = false, keeps_last_layer_ = false;  // torchtitan
+  std::string embedding_;
   CausalLm::Split split_;
-  bool offloads_;                                                  // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
-  std::int64_t ranks_, rank_;                                      // of one copy
-  std::vector<Group> groups_;                                      // the root's, then the layers'
+  bool offloads_;              // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
+  std::int64_t ranks_, rank_;  // of one copy
+  int layers_;
+  std::vector<Group> groups_;  // the root's, the embedding's, the layers', the output's
+  bool around_checkpoint_;
   std::unordered_map<const TensorImpl*, TensorRequest> requests_;  // found by the tensor, never walked through
   std::vector<NamedTensor> optimized_;
   std::vector<Tensor> unpadded_;  // while the model is given memory
@@ -364,11 +444,15 @@ class FullyShardedModel {
 
 }  // namespace
 
+std::shared_ptr<FullySharded> fully_shard(Device& device, const Spec& spec, const Architecture& architecture, std::size_t stage) {
+  return std::make_shared<FullyShardedModel>(device, spec, architecture, stage);
+}
+
 Rank fully_sharded(Device& device, const Spec& spec, const Architecture& tied_or_not) {
   // parallelize_module makes a parameter of its own of each module's weight.
   const Architecture architecture = spec.tensor.degree > 1 ? untied(tied_or_not) : tied_or_not;
   Rank rank;
-  const auto sharded = std::make_shared<FullyShardedModel>(device, spec, static_cast<int>(architecture.layers));
+  const auto sharded = std::make_shared<FullyShardedModel>(device, spec, architecture);
   if (spec.tensor.degree > 1 && tied_or_not.tied_embeddings) sharded->tied_head = std::string(architecture.names.head) + ".weight";
   const Training& training = spec.training;
   std::vector<NamedTensor> tensors;  // in the order in which modules are given memory
@@ -414,10 +498,7 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& tied_or
     rank.model->split(split);
     set_mesh_groups(rank, device, split, true);
   }
-  // transformers/modeling_layers.py, GradientCheckpointingLayer: before version 5 the call was computed again, hooks and all.
-  rank.hooks = {spec.software.transformers == Transformers::v5, spec.data.param_dtype,
-                [sharded](int unit, const Tensor& input) { return sharded->before_forward(unit, input); },
-                [sharded](int unit, Tensor output) { return sharded->after_forward(unit, std::move(output)); }};
+  rank.hooks = sharded->hooks();
   rank.before_micro_batch = [sharded](bool synchronize) { sharded->synchronize_gradients(synchronize); };
   rank.after_backward.push_back([sharded] { sharded->backward_is_over(); });
   return rank;

@@ -28,10 +28,13 @@ constexpr Choice kStrategies[] = {{"FULL_SHARD", full_shard},
                                   {"_HYBRID_SHARD_ZERO2", hybrid_shard_zero2}};
 constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", static_cast<int>(BackwardPrefetch::before)},
                                   {"BACKWARD_POST", static_cast<int>(BackwardPrefetch::after)}};
-constexpr int kInterleaved = 2;
 constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
                                  {"gpipe", static_cast<int>(PipelineSchedule::gpipe)},
-                                 {"interleaved_1f1b", kInterleaved}};
+                                 {"interleaved_1f1b", static_cast<int>(PipelineSchedule::interleaved_1f1b)},
+                                 {"looped_bfs", static_cast<int>(PipelineSchedule::looped_bfs)},
+                                 {"interleaved_zero_bubble", static_cast<int>(PipelineSchedule::interleaved_zero_bubble)},
+                                 {"zbv", static_cast<int>(PipelineSchedule::zbv)},
+                                 {"dualpipev", static_cast<int>(PipelineSchedule::dual_pipe_v)}};
 constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 1}};
 constexpr int kHfPlan = 1;
 constexpr Choice kPlans[] = {{"torch", 0}, {"hf", kHfPlan}};
@@ -208,12 +211,33 @@ std::int64_t read_tensor(const Json* object, const Training& training, TensorPar
 
 void check_tensor(const Parallel& parallel, std::string_view kind, Problems& problems) {
   if (parallel.tensor.degree == 1) return;
-  const bool alone = kind == "none", sharded = kind == "fsdp2" && parallel.data.replicate == 1 && !parallel.offload.parameters;
-  if (parallel.pipeline.degree == 1 ? alone || sharded : alone || kind == "ddp") return;
+  const bool alone = kind == "none", sharded = kind == "fsdp2" && !parallel.offload.parameters;
+  if (alone || sharded || (kind == "ddp" && parallel.pipeline.degree > 1)) return;
   add(problems,
       {"/parallel/tensor/degree", "unsupported",
-       "tensor parallelism is supported alone, with fsdp2 (without copies or offload), and in a pipeline with ddp or alone, not yet "
-       "with more."});
+       "tensor parallelism is supported alone and with fsdp2 (without offload), in a pipeline also with ddp, not yet with more."});
+}
+
+// What the schedules of torch/distributed/pipelining ask of stages and microbatches.
+void check_schedule(ObjectReader& reader, const Training& training, const PipelineParallel& pipeline, Problems& problems) {
+  const PipelineSchedule schedule = pipeline.schedule;
+  const bool single = schedule == PipelineSchedule::one_forward_one_backward || schedule == PipelineSchedule::gpipe;
+  const bool v = schedule == PipelineSchedule::zbv || schedule == PipelineSchedule::dual_pipe_v;
+  const bool rounds_count = schedule == PipelineSchedule::interleaved_1f1b || schedule == PipelineSchedule::interleaved_zero_bubble;
+  if (v && pipeline.virtual_stages != 2) reader.problem("virtual", "conflict", "zbv and dualpipev have exactly 2 stages a rank");
+  if (!v && single != (pipeline.virtual_stages == 1))
+    reader.problem("virtual", "conflict",
+                   "virtual > 1 goes with the schedules interleaved_1f1b, looped_bfs and interleaved_zero_bubble, and they with it");
+  const std::int64_t rounds = std::max<std::int64_t>(1, pipeline.microbatches / pipeline.degree);
+  if (rounds_count && pipeline.microbatches % rounds != 0)
+    reader.problem("microbatches", "conflict",
+                   "an interleaved schedule needs a multiple of " + std::to_string(rounds) + " microbatches here");
+  if (schedule == PipelineSchedule::dual_pipe_v && pipeline.microbatches < 2 * pipeline.degree)
+    reader.problem("microbatches", "conflict", "dualpipev needs as many microbatches as stages, at least");
+  const bool splits = v || schedule == PipelineSchedule::interleaved_zero_bubble;
+  if (splits && training.checkpointing != Checkpointing::none)
+    add(problems, {"/training/checkpointing", "unsupported",
+                   "checkpointing under a schedule that splits backward is not supported yet: each of its parts would compute all again."});
 }
 
 std::int64_t read_pipeline(const Json* object, const Training& training, PipelineParallel& pipeline, Problems& problems) {
@@ -221,22 +245,19 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
   reader.integer("degree", pipeline.degree, 1, kMostSplits);
   int schedule = 0;
   reader.choice("schedule", kSchedules, schedule);
-  const bool interleaved = schedule == kInterleaved;
-  if (!interleaved) pipeline.schedule = static_cast<PipelineSchedule>(schedule);
+  pipeline.schedule = static_cast<PipelineSchedule>(schedule);
+  const bool v = pipeline.schedule == PipelineSchedule::zbv || pipeline.schedule == PipelineSchedule::dual_pipe_v;
+  if (v) pipeline.virtual_stages = 2;
   reader.integer("virtual", pipeline.virtual_stages, 1, 1 << 10);
   reader.integer("microbatches", pipeline.microbatches, 1, 1 << 12);
   reader.done();
-  if (pipeline.degree == 1) return 1;
-  if (interleaved != (pipeline.virtual_stages > 1)) {
-    reader.problem("virtual", "conflict", "virtual > 1 goes with the schedule interleaved_1f1b, and only with it");
+  if (pipeline.degree == 1) {
+    pipeline = {};
+    return 1;
   }
+  check_schedule(reader, training, pipeline, problems);
   if (training.accumulation > 1) {
     add(problems, {"/training/accumulation", "conflict", "a pipeline accumulates over its microbatches: accumulation must be 1"});
-  }
-  // ScheduleInterleaved1F1B
-  const std::int64_t rounds = std::max<std::int64_t>(1, pipeline.microbatches / pipeline.degree);
-  if (interleaved && pipeline.microbatches % rounds != 0) {
-    reader.problem("microbatches", "conflict", "interleaved_1f1b needs a multiple of " + std::to_string(rounds) + " microbatches here");
   }
   const auto unsupported = [&](const char* at, const char* what) {
     add(problems, {at, "unsupported", std::string(what) + " with a pipeline is not supported yet."});
@@ -300,13 +321,18 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   read_data(reader.object("data"), parallel.data, training, kind, problems);
   parallel.world = parallel.data.degree * read_tensor(reader.object("tensor"), training, parallel.tensor, problems);
   parallel.world *= read_pipeline(reader.object("pipeline"), training, parallel.pipeline, problems);
-  if (parallel.pipeline.degree > 1 && kind != "none" && kind != "ddp") {
+  if (parallel.pipeline.degree > 1 && kind != "none" && kind != "ddp" && kind != "fsdp2") {
     add(problems, {"/parallel/pipeline/degree", "unsupported",
-                   "a pipeline with this kind of data parallelism is not supported yet. Supported: none, ddp."});
+                   "a pipeline with this kind of data parallelism is not supported yet. Supported: none, ddp, fsdp2."});
   }
+  // torch.autograd.grad, which gives the parts of a split backward, runs no hooks of parameters.
+  if (parallel.pipeline.schedule > PipelineSchedule::looped_bfs && kind == "ddp")
+    add(problems, {"/parallel/pipeline/schedule", "conflict", "a schedule that splits backward never tells ddp of a gradient: take fsdp2"});
   parallel.world *= read_context(reader.object("context"), training, parallel.context, kind, problems);
   read_expert(reader.object("expert"), problems);
   read_offload(reader.object("offload"), kind, parallel.offload, problems);
+  if (parallel.pipeline.degree > 1 && parallel.offload.parameters)
+    add(problems, {"/parallel/offload/parameters", "unsupported", "offload with a pipeline is not supported yet."});
   check_tensor(parallel, kind, problems);
   if (parallel.context.degree > 1 && (parallel.tensor.degree > 1 || parallel.pipeline.degree > 1 || parallel.data.replicate > 1))
     add(problems,

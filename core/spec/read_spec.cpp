@@ -274,9 +274,12 @@ void read_software(const Json* object, Software& out, std::optional<BaseQuantiza
   int stack = 0;
   reader.choice("stack", kStacks, stack);
   only_version(reader, "torch", "2.14", "2.14 and 2.14.x");
-  int transformers = static_cast<int>(out.transformers), trl = static_cast<int>(out.trl);
+  static constexpr Series kTorchtitan[] = {{"0.1", static_cast<int>(Torchtitan::v0_1)}, {"0.2", static_cast<int>(Torchtitan::v0_2)}};
+  int transformers = static_cast<int>(out.transformers), trl = static_cast<int>(out.trl), torchtitan = static_cast<int>(out.torchtitan);
   read_series(reader, "transformers", kTransformers, "5.x, 4.56.x, 4.51.x, 4.48.x, 4.45.x", transformers);
   read_series(reader, "trl", kTrl, "1.x, 0.24.x", trl);
+  read_series(reader, "torchtitan", kTorchtitan, "0.2.x, 0.1.x", torchtitan);
+  out.torchtitan = static_cast<Torchtitan>(torchtitan);
   out.transformers = static_cast<Transformers>(transformers);
   out.trl = static_cast<Trl>(trl);
   reader.boolean("config_use_cache", out.config_use_cache);

@@ -116,13 +116,15 @@ struct MegatronOptions {
   MegatronLoss loss = MegatronLoss::unfused;
   bool deterministic = false;                                  // deterministic_mode
   std::int64_t vocabulary_multiple = 128;                      // make_vocab_size_divisible_by, times the tensor ranks
-  std::int64_t recompute_layers = 1;                           // full recomputation: layers that are recomputed together
+  std::int64_t recompute_layers = 1;                           // full recomputation: layers that are recomputed together …
+  bool recompute_block = false;                                // … or (recompute_method block) how many of a stage's are, one by one
   std::vector<std::string> recompute_modules = {"core_attn"};  // selective recomputation
-  bool all_to_all = false;         // token_dispatcher: the experts' tokens are exchanged, else all ranks' are gathered
-  bool grouped_gemm = false;       // moe_grouped_gemm: all experts of a rank in one product
-  bool float_router = false;       // moe_router_dtype fp32
-  bool bf16_gradients = false;     // main gradients in bf16 (no accumulate_allreduce_grads_in_fp32)
-  Dtype moments = Dtype::float32;  // exp_avg_dtype and exp_avg_sq_dtype of the precision-aware optimizer
+  bool all_to_all = false;              // token_dispatcher: the experts' tokens are exchanged, else all ranks' are gathered
+  bool grouped_gemm = false;            // moe_grouped_gemm: all experts of a rank in one product
+  bool float_router = false;            // moe_router_dtype fp32
+  bool bf16_gradients = false;          // main gradients in bf16 (no accumulate_allreduce_grads_in_fp32)
+  Dtype moments = Dtype::float32;       // exp_avg_dtype and exp_avg_sq_dtype of the precision-aware optimizer
+  std::int64_t decoder_sequence = 128;  // decoder_seq_length, of T5
 };
 
 // Whose training program runs.
@@ -163,10 +165,12 @@ struct Training {
 // The series of each library that runs. Older ones allocate otherwise.
 enum class Transformers : std::uint8_t { v4_45, v4_48, v4_51, v4_56, v5 };
 enum class Trl : std::uint8_t { v0_24, v1 };
+enum class Torchtitan : std::uint8_t { v0_1, v0_2 };  // 0.2: what FSDP2 wraps since July 2025
 
 struct Software {
   Transformers transformers = Transformers::v5;
   Trl trl = Trl::v1;
+  Torchtitan torchtitan = Torchtitan::v0_2;
   bool config_use_cache = false;  // before 5 Trainer leaves the config's cache on
 };
 
@@ -229,13 +233,23 @@ struct ContextParallel {
   bool load_balance = true;  // each rank has a chunk of the beginning and one of the end
 };
 
-enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, gpipe, zero_bubble, zero_bubble_v, dual_pipe_v };
+enum class PipelineSchedule : std::uint8_t {
+  one_forward_one_backward,
+  gpipe,
+  interleaved_1f1b,
+  looped_bfs,
+  interleaved_zero_bubble,
+  zbv,
+  dual_pipe_v
+};
 
 struct PipelineParallel {
   std::int64_t degree = 1;  // ranks, a stage each
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::int64_t microbatches = 1;    // of training.micro_batch rows
-  std::int64_t virtual_stages = 1;  // stages a rank; with more than one interleaved 1F1B
+  std::int64_t virtual_stages = 1;  // stages a rank
+  // Megatron: decoder_first_pipeline_num_layers and decoder_last_pipeline_num_layers; none: as many as the others.
+  std::optional<std::int64_t> first_layers = std::nullopt, last_layers = std::nullopt;
   // Megatron: the embedding and the loss count as a layer each when layers are shared out.
   bool counts_embedding = false, counts_loss = false;
 };

@@ -1,6 +1,8 @@
 #include "tensor/autograd.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "tensor/ops.h"
 
@@ -203,7 +205,72 @@ class Engine {
     while (!ready_.empty()) evaluate(*pop());
   }
 
+  // torch.autograd.grad: only what is on a way from the roots to the targets runs. Gives the gradients that arrive there.
+  struct Root {
+    Node* node;
+    Tensors gradients;
+  };
+  std::vector<Tensor> run_to(std::vector<Root> roots, const std::vector<Node*>& targets, bool keeps_graph) {
+    keeps_graph_ = keeps_graph;
+    restricted_ = true;
+    for (Node* each : targets) {
+      visit(*each);
+      each->role = Node::target;
+    }
+    for (Root& root : roots) find_way(root.node);
+    for (Root& root : roots) {
+      root.node->gradients = std::move(root.gradients);
+      root.node->role = Node::executed;
+      if (root.node->dependencies == 0) push(root.node);
+    }
+    while (!ready_.empty()) evaluate(*pop());
+    std::vector<Tensor> arrived;
+    for (Node* each : targets) {
+      arrived.push_back(each->gradients.empty() ? Tensor() : std::move(each->gradients[0]));
+      each->gradients.clear();
+      each->role = Node::executed;
+    }
+    return arrived;
+  }
+
  private:
+  // Marks what is on a way to a target, and counts on how many gradients each such node waits.
+  void find_way(Node* root) {
+    struct Step {
+      Node* node;
+      std::size_t edge = 0;
+    };
+    if (!visit(*root)) return;
+    root->role = Node::skipped;
+    std::vector<Step> path{{root}};
+    while (!path.empty()) {
+      Step& step = path.back();
+      if (step.edge < step.node->next.size()) {
+        Node* next = step.node->next[step.edge++].node.get();
+        if (!next) continue;
+        if (visit(*next)) {
+          next->role = Node::skipped;
+          path.push_back({next});
+        }
+        continue;
+      }
+      Node& node = *step.node;
+      for (const Edge& edge : node.next) {
+        if (!edge.node || edge.node->role == Node::skipped) continue;
+        node.role = Node::executed;
+        ++edge.node->dependencies;
+      }
+      path.pop_back();
+    }
+  }
+
+  std::uint32_t unwanted_of(const Node& node) const {
+    std::uint32_t unwanted = 0;
+    for (std::size_t i = 0; restricted_ && i < node.next.size(); ++i)
+      if (node.next[i].node && node.next[i].node->role == Node::skipped) unwanted |= 1u << i;
+    return unwanted;
+  }
+
   void count_dependencies(Node* root) {
     std::vector<Node*> pending{root};
     visit(*root);
@@ -221,6 +288,7 @@ class Engine {
   bool visit(Node& node) {
     if (node.pass == pass_) return false;
     node.pass = pass_;
+    node.role = Node::executed;
     node.dependencies = 0;
     return true;
   }
@@ -249,7 +317,10 @@ class Engine {
   void evaluate(Node& node) {
     device_.set_module(node.module);
     device_.set_op(node.op);
+    if (node.role == Node::target) return;
     if (node.pre_hook) node.pre_hook();
+    if (node.captured) *node.captured = node.gradients;
+    device_.unwanted_gradients = unwanted_of(node);
     Tensors outputs;
     {
       Tensors inputs = std::move(node.gradients);
@@ -260,14 +331,16 @@ class Engine {
       outputs = node.backward(inputs);
       validate(node, outputs);
     }
+    device_.unwanted_gradients = 0;
     if (node.post_hook) node.post_hook();
-    if (!node.keeps_function) node.backward = nullptr;
+    if (!node.keeps_function && !keeps_graph_) node.backward = nullptr;
     for (std::size_t i = 0; i < outputs.size(); ++i) send(node.next[i], std::move(outputs[i]));
   }
 
   void send(const Edge& edge, Tensor gradient) {
     if (!edge.node) return;
     Node& next = *edge.node;
+    if (next.role == Node::skipped) return;
     if (next.gradients.empty()) next.gradients.resize(next.outputs.size());
     if (gradient) add_gradient(next.gradients[static_cast<std::size_t>(edge.input)], std::move(gradient), next.wrapped);
     if (--next.dependencies == 0) push(&next);
@@ -276,8 +349,45 @@ class Engine {
   Device& device_;
   std::uint64_t pass_;
   std::uint64_t pushed_ = 0;
+  bool restricted_ = false, keeps_graph_ = false;
   std::vector<Ready> ready_;
 };
+
+using NodeSet = std::unordered_set<const Node*>;
+using Reversed = std::unordered_map<const Node*, std::vector<Node*>>;
+
+// construct_reverse_graph
+Reversed reversed_graph(Node* root) {
+  Reversed reversed;
+  std::vector<Node*> pending{root};
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    for (const Edge& edge : pending[i]->next) {
+      if (!edge.node) continue;
+      std::vector<Node*>& parents = reversed[edge.node.get()];
+      if (parents.empty()) pending.push_back(edge.node.get());
+      parents.push_back(pending[i]);
+    }
+  }
+  return reversed;
+}
+
+// reverse_closure: all from which `root` can be reached, as far as the first of `border` each way, which are given in `met`.
+NodeSet reverse_closure(const Node* root, const NodeSet& border, const Reversed& reversed, std::vector<Node*>& met) {
+  NodeSet closure{root};
+  std::vector<const Node*> pending{root};
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    const auto parents = reversed.find(pending[i]);
+    if (parents == reversed.end()) continue;
+    for (Node* parent : parents->second) {
+      if (border.count(parent) > 0) {
+        if (std::find(met.begin(), met.end(), parent) == met.end()) met.push_back(parent);
+      } else if (closure.insert(parent).second) {
+        pending.push_back(parent);
+      }
+    }
+  }
+  return closure;
+}
 
 }  // namespace
 
@@ -301,6 +411,77 @@ void nested_backward(const Tensor& output, const Tensor& gradient) {
   Device& device = output.device();
   const With grad(device.grad_enabled, false);
   Engine(device, ++device.backward_passes).run(output, gradient);
+}
+
+SplitBackward::SplitBackward(const Tensor& output, const Tensor& gradient, const Tensor& input, const std::vector<Tensor>& parameters,
+                             const std::vector<std::function<void()>>& callbacks) {
+  Device& device = output.device();
+  Node* root = output->grad_fn.get();
+  const Ref<Node> target = gradient_edge(input).node;
+  const Reversed reversed = reversed_graph(root);
+  std::vector<Node*> none;
+  const NodeSet on_the_way = reverse_closure(target.get(), {}, reversed, none);
+  for (const Tensor& parameter : parameters) {
+    std::vector<Node*> met;
+    reverse_closure(parameter->accumulator.get(), on_the_way, reversed, met);
+    if (met.empty()) continue;
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& each) {
+      return std::any_of(each.nodes.begin(), each.nodes.end(), [&](const Ref<Node>& node) { return node.get() == met.front(); });
+    });
+    if (group == groups_.end()) group = groups_.insert(group, Group());
+    group->parameters.push_back(parameter);
+    for (Node* node : met)
+      if (std::none_of(group->nodes.begin(), group->nodes.end(), [&](const Ref<Node>& each) { return each.get() == node; }))
+        group->nodes.emplace_back(node);
+  }
+  for (Group& group : groups_) {
+    group.gradients.resize(group.nodes.size());
+    for (std::size_t i = 0; i < group.nodes.size(); ++i) group.nodes[i]->captured = &group.gradients[i];
+  }
+  {
+    const With thread(device.thread, Thread::autograd);
+    const With grad(device.grad_enabled, false);
+    Tensors gradients(output->grad_fn->outputs.size());
+    gradients[static_cast<std::size_t>(output->output_index)] = gradient;
+    Engine engine(device, ++device.backward_passes);
+    std::vector<Engine::Root> roots;
+    roots.push_back({root, std::move(gradients)});
+    const std::vector<Tensor> arrived = engine.run_to(std::move(roots), {target.get()}, true);
+    for (const auto& callback : callbacks) callback();
+    input->grad = arrived[0].impl();
+  }
+  for (Group& group : groups_)
+    for (const Ref<Node>& node : group.nodes) node->captured = nullptr;
+  output->grad_fn.reset();
+  device.set_module(0);
+  device.set_op(0);
+}
+
+void SplitBackward::run() {
+  std::vector<Tensor> made;  // dweights, a local of the function
+  for (Group& group : groups_) {
+    Device& device = group.parameters.front().device();
+    std::vector<Engine::Root> roots;
+    for (std::size_t i = 0; i < group.nodes.size(); ++i) roots.push_back({group.nodes[i].get(), group.gradients[i]});
+    const std::vector<Ref<Node>> nodes = std::exchange(group.nodes, {});
+    std::vector<Node*> targets;
+    for (const Tensor& parameter : group.parameters) targets.push_back(parameter->accumulator.get());
+    {
+      const With thread(device.thread, Thread::autograd);
+      const With grad(device.grad_enabled, false);
+      made = Engine(device, ++device.backward_passes).run_to(std::move(roots), targets, false);
+    }
+    group.gradients.clear();
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const Tensor& parameter = group.parameters[i];
+      if (!made[i] || parameter->grad) continue;  // added in place
+      device.set_category(made[i]->storage->allocation, Category::gradients);
+      parameter->grad = made[i].impl();
+    }
+    device.set_module(0);
+    device.set_op(0);
+  }
+  groups_.clear();
 }
 
 }  // namespace llmem

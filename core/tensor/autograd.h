@@ -73,6 +73,8 @@ struct Node {
 
   // Of the pass in progress.
   std::uint64_t pass = 0;
+  enum Role : std::uint8_t { executed, target, skipped } role = executed;  // in a pass to certain targets
+  Tensors* captured = nullptr;                                             // where the gradients that it gets are kept, too
   int dependencies = 0;
   Tensors gradients;
 };
@@ -121,6 +123,26 @@ void nested_backward(const Tensor& output, const Tensor& gradient);
 
 // torch.autograd.backward(output, gradient)
 void backward_from(const Tensor& output, const Tensor& gradient, const std::vector<std::function<void()>>& callbacks = {});
+
+// The gradient of a stage's input first, those of its parameters later (torch/distributed/pipelining/_backward.py).
+class SplitBackward {
+ public:
+  SplitBackward() = default;
+  // stage_backward_input: adds to the input's .grad and keeps the graph, with the gradients that the parameters' will be made of.
+  SplitBackward(const Tensor& output, const Tensor& gradient, const Tensor& input, const std::vector<Tensor>& parameters,
+                const std::vector<std::function<void()>>& callbacks);
+  // stage_backward_weight
+  void run();
+
+ private:
+  // Parameters whose gradients begin at the same nodes, which are those on the way to the input.
+  struct Group {
+    std::vector<Tensor> parameters;
+    std::vector<Ref<Node>> nodes;
+    std::vector<Tensors> gradients;
+  };
+  std::vector<Group> groups_;
+};
 
 // `with torch.autocast("cuda", dtype)`: casts of weights are kept until the outermost region ends.
 class AutocastRegion {

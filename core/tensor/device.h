@@ -108,6 +108,9 @@ class Device {
   bool stopped = false;                  // a recomputation that has all it came for: nothing more is computed
   std::uint64_t next_sequences[2] = {};  // of the next autograd node, by thread
   std::uint64_t backward_passes = 0;
+  // Of the node whose backward runs: whether anybody asks for the gradient of its input i (task_should_compute_output).
+  bool wants_gradient(int i) const { return (unwanted_gradients >> i & 1) == 0; }
+  std::uint32_t unwanted_gradients = 0;  // a bit each
 
   // Hands the names over to the trace. Call once, when the run is over.
   void finish();

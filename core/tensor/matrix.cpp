@@ -41,8 +41,9 @@ Tensor mm(const Tensor& self, const Tensor& mat2) {
   const Tensor result = frame ? frame->product([&] { return Tensors{product()}; })[0] : product();
   grad.attach(result);
   grad.backward([self_ = std::move(self_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
-    const Tensor saved_mat2 = mat2_ ? mat2_.unpack() : Tensor();
-    const Tensor saved_self = self_ ? self_.unpack() : Tensor();
+    const Device& on = gradients[0].device();
+    const Tensor saved_mat2 = mat2_ && on.wants_gradient(0) ? mat2_.unpack() : Tensor();
+    const Tensor saved_self = self_ && on.wants_gradient(1) ? self_.unpack() : Tensor();
     Tensors out(2);
     if (saved_self) out[1] = weight_gradient(gradients[0], saved_self, column_major);
     if (saved_mat2) out[0] = gemm(gradients[0], {gradients[0].size(0), saved_mat2.size(0)}, gradients[0].size(1));
@@ -63,8 +64,9 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2) {
   const Tensor result = frame ? frame->attention([&] { return Tensors{product()}; })[0] : product();  // kept always
   grad.attach(result);
   grad.backward([mat1_ = std::move(mat1_), mat2_ = std::move(mat2_), column_major = is_column_major(mat2)](Tensors& gradients) {
-    const Tensor saved_mat1 = mat1_ ? mat1_.unpack() : Tensor();
-    const Tensor saved_mat2 = mat2_ ? mat2_.unpack() : Tensor();
+    const Device& on = gradients[0].device();
+    const Tensor saved_mat1 = mat1_ && on.wants_gradient(2) ? mat1_.unpack() : Tensor();
+    const Tensor saved_mat2 = mat2_ && on.wants_gradient(1) ? mat2_.unpack() : Tensor();
     Tensors out(3);
     if (saved_mat2) out[1] = gemm(gradients[0], {gradients[0].size(0), saved_mat2.size(0)}, gradients[0].size(1));
     if (saved_mat1) out[2] = weight_gradient(gradients[0], saved_mat1, column_major);

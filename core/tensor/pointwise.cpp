@@ -63,8 +63,9 @@ Tensor mul(const Tensor& self, const Tensor& other) {
   const Tensor result = elementwise(self, other);
   grad.attach(result);
   grad.backward([self_ = std::move(self_), other_ = std::move(other_)](Tensors& gradients) {
-    const Tensor saved_other = other_ ? other_.unpack() : Tensor();
-    const Tensor saved_self = self_ ? self_.unpack() : Tensor();
+    const Device& on = gradients[0].device();
+    const Tensor saved_other = other_ && on.wants_gradient(0) ? other_.unpack() : Tensor();
+    const Tensor saved_self = self_ && on.wants_gradient(1) ? self_.unpack() : Tensor();
     Tensors out(2);
     if (saved_self) out[1] = elementwise(gradients[0], saved_self);
     if (saved_other) out[0] = elementwise(gradients[0], saved_other);

@@ -193,7 +193,8 @@ Mesh random_mesh(unsigned seed) {
     return (seed >> 16) % choices;
   };
   const std::int64_t data = 1 + next(7), tensor = std::int64_t{1} << next(3), stages = 1 + next(5), copies = 1 + next(3);
-  switch (next(5)) {
+  const Json sharded = {{"data", {{"kind", "fsdp2"}, {"degree", data * copies}, {"replicate", copies}}}, {"tensor", {{"degree", tensor}}}};
+  switch (next(7)) {
     case 0: return {{{"data", {{"kind", "fsdp2"}, {"degree", data * copies}, {"replicate", copies}}}}, data * copies, copies};
     case 1: {
       Json fsdp1 = {{"kind", "fsdp1"}, {"degree", data}};
@@ -207,7 +208,18 @@ Mesh random_mesh(unsigned seed) {
       return {{{"data", fsdp1}}, data * copies, copies};
     }
     case 2: return {{{"tensor", {{"degree", tensor}}}}, tensor, 1};
-    case 3: return {{{"tensor", {{"degree", tensor}}}, {"data", {{"kind", "fsdp2"}, {"degree", data}}}}, tensor * data, 1};
+    case 3: return {sharded, tensor * data * copies, copies};
+    case 4: {  // as many stages as layers, at most
+      Json mesh = sharded;
+      mesh["pipeline"] = {{"degree", stages}, {"microbatches", 8}};
+      return {mesh, stages * tensor * data * copies, copies};
+    }
+    case 5: {
+      constexpr const char* schedules[] = {"interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"};
+      Json mesh = sharded;
+      mesh["pipeline"] = {{"degree", 2}, {"virtual", 2}, {"microbatches", 8}, {"schedule", schedules[next(5)]}};
+      return {mesh, 2 * tensor * data * copies, copies};
+    }
     default: return {{{"pipeline", {{"degree", stages}, {"microbatches", 8}}}}, stages, 1};
   }
 }

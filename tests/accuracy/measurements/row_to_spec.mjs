@@ -232,6 +232,9 @@ function seriesOf(version, notes) {
   return series;
 }
 
+// "2025-02-27", "2024-12"; without one, the newest
+const dateOf = (row) => /\b20\d\d(-\d\d)*/.exec(said(row.date_or_version))?.[0] ?? '9999';
+
 function softwareOf(row, framework, notes) {
   const software = {};
   for (const [name, spellings] of Object.entries(tables.packages)) {
@@ -241,6 +244,7 @@ function softwareOf(row, framework, notes) {
   if (framework.bitsandbytes && !software.bitsandbytes) software.bitsandbytes = framework.bitsandbytes;
   if (software.transformers) software.transformers = seriesOf(software.transformers, notes);
   if (framework.stack) software.stack = framework.stack;
+  if (framework.stack === 'torchtitan' && dateOf(row) < '2025-07-28') software.torchtitan = '0.1';  // before its #1094
   return software;
 }
 
@@ -291,8 +295,9 @@ function degreesOf(row, notes) {
   return { data, tensor, pipeline, context, expert };
 }
 
-function pipelineOf(row, degrees, training, notes) {
+function pipelineOf(row, degrees, training, framework, notes) {
   const p = row.parallel ?? {}, degree = degrees.pipeline;
+  if (framework.stack === 'torchtitan') return titanPipeline(row, degree, training, notes);
   const microbatches = count(p.microbatches) ?? (count(p.gbs) ? Math.max(1, Math.floor(p.gbs / (degrees.data * training.micro_batch))) : count(row.grad_accum));
   const pipeline = { degree, schedule: look(tables.schedules, said(p.schedule)) ?? '1f1b', microbatches: microbatches ?? degree };
   if (!microbatches) notes.push(`pipeline: ${degree} microbatches, one a stage`);
@@ -303,11 +308,26 @@ function pipelineOf(row, degrees, training, notes) {
   return pipeline;
 }
 
+// torchtitan cuts the batch of a rank: into microbatches of one row or, up to 2024, into as many as there are stages. Two stages a rank where the
+// schedule has several (distributed/pipeline_parallel.py).
+function titanPipeline(row, degree, training, notes) {
+  const p = row.parallel ?? {}, schedule = look(tables.schedules, said(p.schedule)) ?? '1f1b', single = /^(1f1b|gpipe)$/.test(schedule);
+  const virtual = count(p.stages) ? Math.floor(p.stages / degree) : single ? 1 : 2;
+  let microbatches = count(p.microbatches);
+  if (!microbatches) {
+    microbatches = dateOf(row) < '2025' ? Math.min(degree * virtual, training.micro_batch) : training.micro_batch;
+    notes.push(`pipeline: ${microbatches} microbatches, torchtitan's default`);
+  }
+  training.accumulation = 1;
+  training.micro_batch = Math.max(1, Math.floor(training.micro_batch / microbatches));
+  return { degree, schedule, microbatches, ...(virtual > 1 ? { virtual } : {}) };
+}
+
 function parallelOf(row, framework, training, precision, notes) {
   const degrees = degreesOf(row, notes);
   const parallel = { data: dataOf(row, degrees, precision, notes) };
   if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: framework.lossParallel ?? /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
-  if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, notes);
+  if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, framework, notes);
   if (degrees.pipeline > 1 && framework.stack === 'megatron') megatronStages(row, parallel.pipeline);
   if (degrees.context > 1) parallel.context = { degree: degrees.context, ...(/a2a/.test(said(row.strategy)) ? { rotate: 'a2a' } : {}) };
   if (degrees.expert > 1) parallel.expert = { degree: degrees.expert };

@@ -242,8 +242,10 @@ export const strategies = [
 ];
 
 export const schedules = [
+  [/dualpipe/, 'dualpipev'],
+  [/zbv/, 'zbv'],
+  [/zero.?bubble|zb/, 'interleaved_zero_bubble'],
   [/interleaved/, 'interleaved_1f1b'],
-  [/zero.?bubble|zb|dualpipe/, 'zero_bubble'],
   [/gpipe/, 'gpipe'],
   [/1f1b/, '1f1b'],
 ];
