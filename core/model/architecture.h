@@ -121,6 +121,7 @@ struct DeltaNet {
 
 // What Megatron-Core's TransformerConfig and GPTModel need to know of a model.
 struct MegatronShape {
+  std::int64_t decoder_layers = 0;  // T5: layers with cross-attention, after those of the encoder
   std::int64_t layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_dim = 0, vocabulary = 0, positions = 0;
   bool learned_positions = false;  // position_embedding_type; else rotary
   bool rms = false;                // normalization

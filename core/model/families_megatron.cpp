@@ -64,6 +64,12 @@ void read_bert(C& c, A& a) {
   a.megatron->bert = true;
 }
 
+// --encoder-num-layers, --decoder-num-layers
+void read_t5(C& c, A& a) {
+  read(c, a);
+  a.megatron->decoder_layers = c.count("decoder_num_layers", a.layers);
+}
+
 void declare_attention(const Module& attention, const MegatronShape& s) {
   const auto linear = [&](std::string_view name, std::int64_t in, std::int64_t out, bool bias) { attention.linear(name, in, out, bias); };
   if (s.latent.key_value_rank == 0) {
@@ -93,8 +99,17 @@ void declare(C&, const A& a, const Module& root) {
   root.child("embedding").embedding("word_embeddings", s.vocabulary, s.hidden);
   if (s.learned_positions) root.child("embedding").embedding("position_embeddings", s.positions, s.hidden);
   const std::int64_t gate = s.gated ? 2 : 1;
-  for (std::int64_t i = 0; i < s.layers; ++i) {
-    const Module layer = root.child("decoder.layers", i), mlp = layer.child("mlp");
+  for (std::int64_t i = 0; i < s.layers + s.decoder_layers; ++i) {
+    const bool encodes = i < s.layers && s.decoder_layers > 0;
+    const Module layer = root.child(encodes ? "encoder.layers" : "decoder.layers", s.decoder_layers > 0 && !encodes ? i - s.layers : i);
+    const Module mlp = layer.child("mlp");
+    if (i >= s.layers) {
+      const Module cross = layer.child("cross_attention");
+      layer.norm("pre_cross_attn_layernorm", s.hidden, !s.rms);
+      cross.linear("linear_proj", s.heads * s.head_dim, s.hidden, s.linear_bias);
+      cross.linear("linear_q", s.hidden, s.heads * s.head_dim, s.linear_bias);
+      cross.linear("linear_kv", s.hidden, 2 * s.heads * s.head_dim, s.linear_bias);
+    }
     layer.norm("input_layernorm", s.hidden, !s.rms);
     declare_attention(layer.child("self_attention"), s);
     layer.norm("pre_mlp_layernorm", s.hidden, !s.rms);
@@ -114,6 +129,8 @@ void declare(C&, const A& a, const Module& root) {
     mlp.child("shared_experts").linear("linear_fc2", s.experts.shared_width, s.hidden);
   }
   root.child("decoder").norm("final_layernorm", s.hidden, !s.rms);
+  if (s.decoder_layers > 0) root.child("encoder").norm("final_layernorm", s.hidden, !s.rms);
+  if (s.decoder_layers > 0 && s.tied) root.child("lm_head.output_layer").parameter("bias", {s.vocabulary});
   if (!s.tied) root.linear("output_layer", s.hidden, s.vocabulary);
   if (!s.bert) return;
   root.child("embedding").embedding("tokentype_embeddings", 2, s.hidden);
@@ -135,6 +152,11 @@ constexpr Family kFamilies[] = {
      "attention_dropout=0.1",
      "num_hidden_layers=num_layers intermediate_size=ffn_hidden_size num_key_value_heads=num_query_groups head_dim=kv_channels", read_bert,
      declare},
+    {"megatron_t5", "T5Model", Coverage::played,
+     "max_position_embeddings=512 position_embedding_type=learned_absolute normalization=LayerNorm hidden_act=gelu hidden_dropout=0.1 "
+     "attention_dropout=0.1",
+     "num_hidden_layers=encoder_num_layers intermediate_size=ffn_hidden_size num_key_value_heads=num_query_groups head_dim=kv_channels",
+     read_t5, declare},
 };
 
 }  // namespace

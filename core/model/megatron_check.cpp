@@ -26,18 +26,33 @@ Problems check_megatron_sizes(const Spec& spec, const Architecture& a) {
     return {does_not_divide("/parallel/expert/degree", rank.expert, shape->experts.count, "experts")};
   if (shape->experts.count > 0 && shape->experts.width % rank.expert_tensor != 0)
     return {does_not_divide("/parallel/expert/tensor", rank.expert_tensor, shape->experts.width, "features of an expert")};
-  if (shape->bert &&
-      (rank.context > 1 || rank.sequence || (spec.training.attention != Attention::eager && spec.training.megatron.transformer_engine)))
-    return {{"/training/attention", "unsupported",
-             "BERT is supported with eager attention (unfused), without sequence or context parallelism"}};
+  if (shape->decoder_layers > 0 && (spec.pipeline.degree > 1 || spec.training.checkpointing == Checkpointing::full))
+    return {{"/parallel/pipeline/degree", "unsupported", "T5 is not supported yet in a pipeline or with full recomputation"}};
+  if ((shape->bert || shape->decoder_layers > 0) &&
+      (rank.context > 1 || (rank.sequence && shape->bert) ||
+       (spec.training.attention != Attention::eager && spec.training.megatron.transformer_engine)))
+    return {
+        {"/training/attention", "unsupported",
+         "BERT and T5 are supported with eager attention (unfused) and without context parallelism, BERT without sequence parallelism"}};
   if (rank.context > 1 && spec.training.attention == Attention::eager)
     return {{"/training/attention", "conflict", "context parallelism needs flash or fused attention"}};
   if (rank.context > 1 && spec.context.all_to_all && shape->groups % (rank.tensor * rank.context) != 0)
     return {does_not_divide("/parallel/context/degree", rank.tensor * rank.context, shape->groups, "key/value heads")};
   const PipelineParallel& pipeline = spec.pipeline;
-  const std::int64_t places = shape->layers + (pipeline.counts_embedding ? 1 : 0) + (pipeline.counts_loss ? 1 : 0);
-  const std::int64_t stages = pipeline.degree * pipeline.virtual_stages;
-  if (places % stages != 0)
+  // transformer_config.py: what the first and the last stage do not take is shared out among the others.
+  std::int64_t places = shape->layers + (pipeline.counts_embedding ? 1 : 0) + (pipeline.counts_loss ? 1 : 0);
+  std::int64_t ranks = pipeline.degree;
+  for (const std::optional<std::int64_t>& own : {pipeline.first_layers, pipeline.last_layers}) {
+    if (!own) continue;
+    places -= *own;
+    --ranks;
+    if (*own % pipeline.virtual_stages != 0 || places < 0)
+      return {{"/parallel/pipeline", "conflict",
+               std::to_string(*own) + " layers of an end stage are not shared out evenly among its " +
+                   std::to_string(pipeline.virtual_stages) + " chunks, or are more than the model has"}};
+  }
+  const std::int64_t stages = ranks * pipeline.virtual_stages;
+  if (stages == 0 ? places != 0 : places % stages != 0)
     return {{"/parallel/pipeline/degree", "conflict",
              std::to_string(places) + " layers are not shared out evenly among " + std::to_string(stages) + " stages"}};
   return {};

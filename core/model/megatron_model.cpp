@@ -29,10 +29,12 @@ MegatronModel::MegatronModel(Device& device, const MegatronShape& shape, const T
   }
   if (chunk_.embeds && shape_.bert) token_types_ = make("embedding.tokentype_embeddings.weight", {2, shape_.hidden});
   for (std::int64_t i = chunk_.first; i < chunk_.end; ++i) layers_.push_back(make_layer(i));
+  if (shape_.decoder_layers > 0) make_decoder();
   if (!chunk_.heads) return;
   final_norm_ = make_norm("decoder.final_layernorm", shape_.hidden);
   // Tied, the last stage has a copy of the embedding, whose gradients are summed with the first's.
   output_layer_ = shape_.tied && chunk_.embeds ? word_embeddings_ : make("output_layer.weight", {words, shape_.hidden});
+  if (shape_.decoder_layers > 0 && shape_.tied) output_bias_ = make("lm_head.output_layer.bias", {words});
   if (!shape_.bert) return;
   head_dense_ = make_linear("lm_head.dense", shape_.hidden, shape_.hidden, Split::none, true);
   head_norm_ = make_norm("lm_head.layer_norm", shape_.hidden);
@@ -88,11 +90,13 @@ MegatronModel::Attention MegatronModel::make_attention(const std::string& name) 
 }
 
 MegatronModel::Layer MegatronModel::make_layer(std::int64_t index) {
-  const std::string name = "decoder.layers." + std::to_string(index);
+  const bool encodes = shape_.decoder_layers > 0 && index<shape_.layers, crosses = shape_.decoder_layers> 0 && !encodes;
+  const std::string name = (encodes ? "encoder.layers." : "decoder.layers.") + std::to_string(crosses ? index - shape_.layers : index);
   const bool engine = training_.megatron.transformer_engine, latent = shape_.latent.key_value_rank > 0;
   Layer layer;
   if (!engine || latent) layer.input_norm = make_norm(name + ".input_layernorm", shape_.hidden);
   layer.attention = latent ? make_latent_attention(name + ".self_attention") : make_attention(name + ".self_attention");
+  if (crosses) layer.cross = make_cross_attention(name);
   if (shape_.experts.at(index)) {
     layer.mlp_norm = make_norm(name + ".pre_mlp_layernorm", shape_.hidden);
     layer.experts = make_experts(name + ".mlp");
@@ -166,20 +170,26 @@ void MegatronModel::discard(std::string_view module, const Tensor& output, const
 }
 
 // transformer_block.py: TransformerBlock.forward and, with full uniform recomputation, _checkpointed_forward
-Tensor MegatronModel::run_layers(Tensor hidden_states) const {
-  const ModuleScope scope(device_, "decoder");
-  const auto count = static_cast<std::int64_t>(layers_.size());
-  const bool again = training_.checkpointing == Checkpointing::full;
-  const std::int64_t together = again ? training_.megatron.recompute_layers : 1;
-  for (std::int64_t first = 0; first < count; first += together) {
-    const std::int64_t end = std::min(first + together, count);
-    const auto run = [this, first, end](const Tensor& input) {
+Tensor MegatronModel::run_layers(Tensor hidden_states, std::int64_t first, std::int64_t end) const {
+  const MegatronOptions& options = training_.megatron;
+  const bool full = training_.checkpointing == Checkpointing::full, block = options.recompute_block;
+  const std::int64_t together = full && !block ? options.recompute_layers : 1, begin = first;
+  for (; first < end; first += together) {
+    const std::int64_t last = std::min(first + together, end);
+    const auto run = [this, first, last](const Tensor& input) {
       Tensor states = input;
-      for (std::int64_t i = first; i < end; ++i) states = run_layer(i, states);
+      for (std::int64_t i = first; i < last; ++i) states = run_layer(i, states);
       return states;
     };
+    const bool again = full && (!block || first - begin < options.recompute_layers);
     hidden_states = again ? checkpoint_reentrant(run, hidden_states) : run(hidden_states);
   }
+  return hidden_states;
+}
+
+Tensor MegatronModel::run_layers(Tensor hidden_states) const {
+  const ModuleScope scope(device_, "decoder");
+  hidden_states = run_layers(std::move(hidden_states), 0, static_cast<std::int64_t>(layers_.size()));
   if (chunk_.heads) {
     const ModuleScope norm(device_, "final_layernorm", Category::norms);
     hidden_states = normed(final_norm_, hidden_states);
@@ -196,6 +206,11 @@ Tensor MegatronModel::run_layer(std::int64_t index, const Tensor& input) const {
     const ModuleScope attention(device_, "self_attention", Category::attention);
     const Tensor attended = run_attention(layer, hidden_states);
     hidden_states = bias_dropout_add(attended, layer.attention.proj.bias, hidden_states, shape_.hidden_dropout);
+  }
+  if (layer.cross.q.weight) {
+    const ModuleScope attention(device_, "cross_attention", Category::attention);
+    const Tensor attended = run_cross_attention(layer.cross, hidden_states);
+    hidden_states = bias_dropout_add(attended, layer.cross.proj.bias, hidden_states, shape_.hidden_dropout);
   }
   const ModuleScope mlp(device_, "mlp", Category::mlp);
   const Tensor result = run_mlp(layer, hidden_states);
@@ -346,7 +361,7 @@ Tensor MegatronModel::run_mlp(const Layer& layer, const Tensor& hidden_states) c
 Tensor MegatronModel::loss_of(const Tensor& hidden_states, const Tensor& labels) const {
   const ModuleScope scope(device_, "output_layer", Category::logits_and_loss);
   const auto logits_of = [&] {
-    if (!shape_.bert) return megatron_linear(kernels_, hidden_states, output_layer_, {}, Split::columns);
+    if (!shape_.bert) return megatron_linear(kernels_, hidden_states, output_layer_, output_bias_, Split::columns);
     // bert_lm_head.py
     Tensor states = linear(hidden_states, head_dense_.weight, head_dense_.bias);
     states = gelu(states);
@@ -369,6 +384,7 @@ Tensor MegatronModel::forward(const Tensor& ids, const Tensor& position_ids, con
     padding_ = device_.empty({b, 1, s, s}, Dtype::boolean);
   }
   const auto hidden_of = [&] {
+    if (shape_.decoder_layers > 0) return run_t5(ids, position_ids, input);
     if (!chunk_.embeds) return run_layers(input);
     return run_layers(embedded(ids, position_ids));
   };

@@ -49,6 +49,7 @@ class MegatronModel {
   const Chunk& chunk() const { return chunk_; }
 
   // From token ids [b, s], or from what the stage before sent, to what goes to the next stage, or to the loss of each token [b, s].
+  // T5: `input` is the decoder's ids, to which the labels belong.
   Tensor forward(const Tensor& ids, const Tensor& position_ids, const Tensor& labels, const Tensor& input) const;
 
  private:
@@ -69,9 +70,14 @@ class MegatronModel {
     Linear fc1, fc2;  // of all that the rank has
     Linear shared_fc1, shared_fc2;
   };
+  struct CrossAttention {
+    Norm norm;
+    Linear proj, q, kv;
+  };
   struct Layer {
     Norm input_norm;
     Attention attention;
+    CrossAttention cross;  // of T5's decoder
     Norm mlp_norm;
     Linear fc1, fc2;
     Experts experts;
@@ -85,6 +91,8 @@ class MegatronModel {
   Attention make_attention(const std::string& name);
   Attention make_latent_attention(const std::string& name);
   Layer make_layer(std::int64_t index);
+  CrossAttention make_cross_attention(const std::string& name);
+  void make_decoder();  // T5's
   Experts make_experts(const std::string& name);
 
   // ---- running
@@ -94,7 +102,10 @@ class MegatronModel {
   Tensor plain(const Linear& linear, const Tensor& input) const;                   // whole on each rank
   Tensor embedded(const Tensor& ids, const Tensor& position_ids) const;
   Tensor run_layers(Tensor hidden_states) const;
+  Tensor run_layers(Tensor hidden_states, std::int64_t first, std::int64_t end) const;
   Tensor run_layer(std::int64_t index, const Tensor& input) const;
+  Tensor run_cross_attention(const CrossAttention& attention, const Tensor& hidden_states) const;
+  Tensor run_t5(const Tensor& ids, const Tensor& position_ids, const Tensor& decoder_ids) const;
   Tensor run_attention(const Layer& layer, const Tensor& hidden_states) const;
   Tensor run_latent_attention(const Attention& attention, const Tensor& hidden_states) const;
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const;
@@ -128,6 +139,8 @@ class MegatronModel {
   Linear head_dense_, pooler_, binary_;  // BERT's
   Norm head_norm_;
   mutable Tensor padding_;  // of the microbatch that runs: [b, 1, s, s]
+  mutable Tensor encoded_;  // … what T5's encoder made of it
+  Norm encoder_norm_;
   std::vector<Layer> layers_;
   Norm final_norm_;
 };

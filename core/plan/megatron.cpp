@@ -16,10 +16,34 @@ MegatronRank megatron_rank(const Spec& spec) {
   return rank;
 }
 
+namespace {
+
+// transformer_block.py, get_num_layers_to_build and transformer_layer.py, get_transformer_layer_offset, where the first or the last stage has
+// a number of its own: a stage's layers are cut into its chunks, and the chunks of a turn follow each other along the pipeline.
+MegatronModel::Chunk uneven_chunk(const PipelineParallel& pipeline, std::int64_t layers, std::int64_t stage, std::int64_t virtual_stage) {
+  const std::int64_t last = pipeline.degree - 1;
+  const std::int64_t others = layers - pipeline.first_layers.value_or(0) - pipeline.last_layers.value_or(0);
+  const std::int64_t middle = pipeline.degree - (pipeline.first_layers ? 1 : 0) - (pipeline.last_layers ? 1 : 0);
+  const auto of_stage = [&](std::int64_t i) {
+    const std::optional<std::int64_t> own = i == 0 ? pipeline.first_layers : i == last ? pipeline.last_layers : std::nullopt;
+    return own.value_or(middle > 0 ? others / middle : 0) / pipeline.virtual_stages;
+  };
+  MegatronModel::Chunk chunk;
+  for (std::int64_t turn = 0; turn <= virtual_stage; ++turn)
+    for (std::int64_t i = 0; i < (turn < virtual_stage ? pipeline.degree : stage); ++i) chunk.first += of_stage(i);
+  chunk.end = chunk.first + of_stage(stage);
+  chunk.embeds = stage == 0 && virtual_stage == 0;
+  chunk.heads = stage == last && virtual_stage == pipeline.virtual_stages - 1;
+  return chunk;
+}
+
+}  // namespace
+
 // With account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split, embedding and loss take a layer's place.
 MegatronModel::Chunk megatron_chunk(const Spec& spec, std::int64_t layers, std::int64_t stage, std::int64_t virtual_stage) {
   const PipelineParallel& pipeline = spec.pipeline;
   const std::int64_t stages = pipeline.degree * pipeline.virtual_stages, index = virtual_stage * pipeline.degree + stage;
+  if (pipeline.first_layers || pipeline.last_layers) return uneven_chunk(pipeline, layers, stage, virtual_stage);
   const std::int64_t places = layers + (pipeline.counts_embedding ? 1 : 0) + (pipeline.counts_loss ? 1 : 0), each = places / stages;
   MegatronModel::Chunk chunk;
   chunk.embeds = index == 0;

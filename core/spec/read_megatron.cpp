@@ -16,6 +16,7 @@ constexpr Choice kImplementations[] = {{"transformer_engine", 1}, {"local", 0}, 
 constexpr Choice kLosses[] = {{"native", static_cast<int>(MegatronLoss::native)},
                               {"te", static_cast<int>(MegatronLoss::transformer_engine)}};
 constexpr Choice kDispatchers[] = {{"allgather", 0}, {"alltoall", 1}, {"flex", kNotYet}};
+constexpr Choice kMethods[] = {{"uniform", 0}, {"block", 1}};
 constexpr Choice kRouterDtypes[] = {{"fp32", 1}, {"fp64", kNotYet}};
 constexpr Choice kDataKinds[] = {{"none", static_cast<int>(DataKind::none)},
                                  {"ddp", static_cast<int>(DataKind::ddp)},
@@ -69,7 +70,11 @@ void read_megatron_training(ObjectReader& training, Stack stack, MegatronOptions
   options.bf16_gradients = !in_fp32;
   reader.boolean("deterministic_mode", options.deterministic);
   reader.integer("make_vocab_size_divisible_by", options.vocabulary_multiple, 1, 1 << 20);
-  reader.integer("recompute_num_layers", options.recompute_layers, 1, kMostSplits);
+  int method = 0;
+  reader.choice("recompute_method", kMethods, method);
+  options.recompute_block = method != 0;
+  reader.integer("recompute_num_layers", options.recompute_layers, options.recompute_block ? 0 : 1, kMostSplits);
+  reader.integer("decoder_seq_length", options.decoder_sequence, 1, 1 << 24);
   read_modules(reader, options.recompute_modules);
   reader.choice("moe_token_dispatcher_type", kDispatchers, all_to_all);
   options.all_to_all = all_to_all != 0;
@@ -108,6 +113,9 @@ void read_pipeline(const Json* object, const Training& training, PipelineParalle
   const bool named = reader.choice("schedule", kSchedules, schedule);
   reader.integer("virtual", pipeline.virtual_stages, 1, 1 << 10);
   reader.integer("microbatches", pipeline.microbatches, 1, 1 << 16);
+  std::int64_t layers = 0;
+  if (reader.integer("first_layers", layers, 0, 1 << 20)) pipeline.first_layers = layers;
+  if (reader.integer("last_layers", layers, 0, 1 << 20)) pipeline.last_layers = layers;
   reader.boolean("account_for_embedding", pipeline.counts_embedding);
   reader.boolean("account_for_loss", pipeline.counts_loss);
   reader.done();

@@ -25,7 +25,11 @@ class MegatronChunk {
  public:
   MegatronChunk(Device& device, const Spec& spec, const MegatronShape& shape, const MegatronRank& rank, MegatronKernels& kernels,
                 const MegatronModel::Chunk& chunk)
-      : device_(device), spec_(spec), rank_(rank), model_(device, shape, spec.training, rank, kernels, chunk) {
+      : device_(device),
+        spec_(spec),
+        rank_(rank),
+        model_(device, shape, spec.training, rank, kernels, chunk),
+        decodes_(shape.decoder_layers > 0) {
     hidden_ = {tokens() / (rank.sequence ? rank.tensor : 1), spec.training.micro_batch, shape.hidden};
   }
 
@@ -71,7 +75,7 @@ class MegatronChunk {
   // backward keeps it.
   Tensor output_of(const Tensor& input) {
     const Batch batch = next_batch();
-    Tensor output = model_.forward(batch.tokens, batch.positions, batch.labels, input);
+    Tensor output = model_.forward(batch.tokens, batch.positions, batch.labels, batch.decoder_tokens ? batch.decoder_tokens : input);
     if (model_.chunk().heads) return loss_of(output, batch.loss_mask);
     const Tensor stub = device_.empty({1}, output.dtype());
     output->storage = stub->storage;
@@ -91,6 +95,7 @@ class MegatronChunk {
 
   struct Batch {
     Tensor tokens, labels, loss_mask, attention_mask, positions;
+    Tensor decoder_tokens;  // T5
   };
 
   // utils.py, get_batch_on_this_tp_rank and get_batch_on_this_cp_rank: only the first and the last stage have one.
@@ -103,8 +108,10 @@ class MegatronChunk {
     batch.attention_mask = device_.empty({rows, 1, s, spec_.training.sequence}, Dtype::boolean);
     if (first) batch.tokens = device_.empty({rows, s}, Dtype::int64);
     if (first) batch.positions = device_.empty({rows, s}, Dtype::int64);
-    if (last) batch.labels = device_.empty({rows, s}, Dtype::int64);
-    if (last) batch.loss_mask = device_.empty({rows, s}, Dtype::float32);
+    if (decodes_) batch.decoder_tokens = device_.empty({rows, spec_.training.megatron.decoder_sequence}, Dtype::int64);
+    const std::int64_t predicted = decodes_ ? spec_.training.megatron.decoder_sequence : s;
+    if (last) batch.labels = device_.empty({rows, predicted}, Dtype::int64);
+    if (last) batch.loss_mask = device_.empty({rows, predicted}, Dtype::float32);
     return batch;
   }
 
@@ -112,6 +119,7 @@ class MegatronChunk {
   const Spec& spec_;
   MegatronRank rank_;
   MegatronModel model_;
+  bool decodes_;  // T5
   Dims hidden_;
   std::deque<Running> running_;
 };

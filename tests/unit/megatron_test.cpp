@@ -164,6 +164,51 @@ TEST(Megatron, BertHasAHeadOfItsOwn) {
   EXPECT_EQ(problem_at(spec), "/training/attention");
 }
 
+// T5: a decoder layer has a norm, q, k, v and a projection of its own for what the encoder made; two stacks end in a norm each, and the tied head
+// has a bias.
+TEST(Megatron, T5HasTwoStacks) {
+  Json spec = spec_of({}, {{"attention", "eager"}, {"megatron", {{"decoder_seq_length", 128}}}});
+  Json& config = spec["model"]["config"];
+  config["model_type"] = "megatron_t5";
+  config.erase("num_layers");
+  config["encoder_num_layers"] = kLayers;
+  config["decoder_num_layers"] = 2;
+  config["vocab_size"] = kWords;
+  const Json r = report(spec);
+  constexpr std::int64_t cross = 2 * kHidden + 4 * (kHidden * kHidden + kHidden);
+  constexpr std::int64_t all = kEmbedded + (kLayers + 2) * kLayerParameters + 2 * cross + 2 * kFinalNorm + kWords;
+  EXPECT_EQ(r["parameters"]["total"], all);
+  EXPECT_EQ(allocated(r, "loaded"), 10 * all);
+  spec["training"]["megatron"]["decoder_seq_length"] = 256;
+  EXPECT_GT(report(spec)["ranks"][0]["peak_allocated"], r["ranks"][0]["peak_allocated"]);
+  spec["parallel"]["pipeline"] = {{"degree", 2}};
+  EXPECT_EQ(problem_at(spec), "/parallel/pipeline/degree");
+}
+
+// decoder_first_pipeline_num_layers and decoder_last_pipeline_num_layers: of four layers the first of three stages has one, the last one, too.
+TEST(Megatron, EndStagesMayHaveFewerLayers) {
+  const auto stage = [](std::int64_t rank, const Json& pipeline) {
+    Json parallel = {{"pipeline", {{"degree", 3}, {"microbatches", 4}}}, {"rank", rank}};
+    parallel["pipeline"].update(pipeline);
+    return allocated(report(spec_of(parallel)), "loaded") / 10;
+  };
+  EXPECT_EQ(stage(0, {{"first_layers", 1}, {"last_layers", 1}}), kEmbedded + kLayerParameters);
+  EXPECT_EQ(stage(1, {{"first_layers", 1}, {"last_layers", 1}}), 2 * kLayerParameters);
+  EXPECT_EQ(stage(2, {{"first_layers", 2}}), kLayerParameters + kFinalNorm + kWords * kHidden);
+  EXPECT_EQ(problem_at(spec_of({{"pipeline", {{"degree", 3}, {"first_layers", 1}}}})), "/parallel/pipeline/degree");
+}
+
+// recompute_method block: so many of a stage's layers are computed again, none or all of them included.
+TEST(Megatron, BlocksAreRecomputed) {
+  const auto peak = [](const Json& options) {
+    return allocated(report(spec_of({}, {{"checkpointing", "full"}, {"megatron", options}})), "step1.schedule", "peak_allocated");
+  };
+  const auto block = [&](std::int64_t layers) { return peak({{"recompute_method", "block"}, {"recompute_num_layers", layers}}); };
+  EXPECT_EQ(block(kLayers), peak({{"recompute_method", "uniform"}}));
+  EXPECT_EQ(block(0), allocated(report(spec_of({})), "step1.schedule", "peak_allocated"));
+  EXPECT_GT(block(1), block(3));
+}
+
 TEST(Megatron, WhatItRefuses) {
   EXPECT_EQ(problem_at(spec_of({{"data", {{"kind", "megatron_fsdp"}, {"degree", 2}}}})), "/parallel/data/kind");
   EXPECT_EQ(problem_at(spec_of({{"tensor", {{"degree", 3}}}})), "/parallel/tensor/degree");
@@ -221,6 +266,19 @@ TEST(Torchtitan, SelectiveCheckpointingKeepsEveryOtherProduct) {
   const std::int64_t tokens = 512, products = 2 * tokens * (512 + 256 + 1536 + 512),
                      attention = 2 * tokens * 512 + 4 * 8 * tokens + 2 * 512;
   EXPECT_EQ(kept("selective") - kept("full"), 3 * (products + attention));
+}
+
+// apply_fsdp_to_decoder: embedding and head are units of their own since July 2025, so that the loss is computed without the embedding.
+TEST(Torchtitan, EmbeddingIsNotGatheredAtTheLoss) {
+  const auto forward = [](const char* version) {
+    Json spec = llama({{"weights", "float32"}});
+    spec["model"]["config"]["vocab_size"] = 8192;
+    spec["parallel"] = {{"data", {{"kind", "fsdp2"}, {"degree", 2}}}};
+    spec["software"]["torchtitan"] = version;
+    return allocated(report(spec), "step1.forward0", "peak_allocated");
+  };
+  const std::int64_t embedding = 2 * 8192 * 512;
+  EXPECT_GE(forward("0.1") - forward("0.2"), embedding);
 }
 
 TEST(Torchtitan, WhatItRefuses) {

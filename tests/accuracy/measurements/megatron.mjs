@@ -13,9 +13,17 @@ const shaping = ['num-layers', 'hidden-size', 'ffn-hidden-size', 'num-attention-
   'position-embedding-type', 'normalization', 'swiglu', 'disable-bias-linear', 'add-qkv-bias', 'qk-layernorm', 'untie-embeddings-and-output-weights',
   'hidden-dropout', 'attention-dropout', 'multi-latent-attention', 'q-lora-rank', 'kv-lora-rank', 'qk-head-dim', 'qk-pos-emb-head-dim', 'v-head-dim',
   'num-experts', 'moe-router-topk', 'moe-ffn-hidden-size', 'moe-shared-expert-intermediate-size'];
-const elsewhere = [[/\bt5\b/i, 'Megatron\'s T5 is'], [/hybrid|mamba/i, 'Megatron\'s hybrids of Mamba are'], [/\bvl|multimodal/i, 'a model of images is']];
+const elsewhere = [[/hybrid|mamba/i, 'Megatron\'s hybrids of Mamba are'], [/\bvl|multimodal/i, 'a model of images is']];
 const bertWords = 28996;  // of bert-large-cased-vocab.txt
 const gpt2Words = 50257;  // of GPT2BPETokenizer, which the arguments take where none is named
+
+// An encoder and a decoder; BertWordPieceTokenizer adds two words of its own to the vocabulary.
+function t5Config(arch) {
+  const config = { model_type: 'megatron_t5', encoder_num_layers: number(arch['encoder-num-layers']), decoder_num_layers: number(arch['decoder-num-layers']) };
+  for (const flag of shaping) if (flag in arch) config[flag.replaceAll('-', '_')] = number(arch[flag]);
+  config.vocab_size = (number(arch['vocab-size']) ?? bertWords + 2) + (number(arch['vocab-extra-ids']) || 0);
+  return config;
+}
 
 // The model of a row whose label is none of a preset: its arguments. {config, says} or {refuse}
 export function megatronModel(row) {
@@ -27,6 +35,7 @@ export function megatronModel(row) {
   }
   const other = elsewhere.find(([word]) => word.test(row.model));
   if (other && /megatron/i.test(row.model)) return { refuse: `${other[1]} not played` };
+  if (arch['encoder-num-layers'] && arch['decoder-num-layers'] && arch['hidden-size']) return { config: t5Config(arch), says: null };
   if (!(arch['num-layers'] && arch['hidden-size'])) return null;
   if (arch['mtp-num-layers']) return { refuse: 'multi-token prediction is not played' };
   const bert = /bert/i.test(row.model);
@@ -64,6 +73,7 @@ export function useMegatron(row, training, notes) {
     options.moe_token_dispatcher_type = 'alltoall';  // as Megatron-Bridge's recipes and all large runs
     options.moe_grouped_gemm = true;
   }
+  if (arch['decoder-seq-length']) options.decoder_seq_length = number(arch['decoder-seq-length']);
   if (arch['make-vocab-size-divisible-by']) options.make_vocab_size_divisible_by = number(arch['make-vocab-size-divisible-by']);
   const said = text(row.gradient_checkpointing);
   if (/^selective/.test(said)) {
