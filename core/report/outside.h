@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "spec/spec.h"
 
 // Memory of a GPU that PyTorch's caching allocator does not count. Estimates from measurements, never exact.
 namespace llmem {
@@ -20,7 +21,10 @@ struct Outside {
   std::vector<OutsideItem> what;
 };
 
-// For one process on a GPU of this compute capability (90 is 9.0), one of `ranks`.
-Outside outside_of(int compute_capability, std::int64_t ranks);
+// How many ranks each process group has that this run's collectives go over: a communicator each.
+std::vector<std::int64_t> communicators_of(const Spec& spec);
+
+// For one process on a GPU of this compute capability (90 is 9.0), with communicators of so many ranks.
+Outside outside_of(int compute_capability, const std::vector<std::int64_t>& communicators);
 
 }  // namespace llmem

@@ -54,7 +54,7 @@ std::string paper(std::string_view question, const ModelPresets& presets) {
   Reading<PaperQuestion> reading = read_paper_question(question, presets);
   if (!reading.problems.empty()) return problems_to_json(reading.problems);
   PaperQuestion& asked = reading.value;
-  if (!asked.base_given) asked.setup.base = outside_of(asked.compute_capability, asked.setup.gpus).used;
+  if (!asked.base_given) asked.setup.base = outside_of(asked.compute_capability, {asked.setup.gpus}).used;
   return answer(asked);
 }
 

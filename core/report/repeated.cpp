@@ -39,7 +39,7 @@ std::int64_t period_of(const Spec& spec, const Trace& trace, std::int64_t played
   Periods periods(kLongestPeriod + 1, true);
   AllocatorSettings settings = settings_of(spec);
   keep_periods(periods, trace, settings, played);
-  settings.memory = memory_for_allocator(spec, outside_of(spec.cluster.gpu.compute_capability, spec.world()));
+  settings.memory = memory_for_allocator(spec, outside_of(spec.cluster.gpu.compute_capability, communicators_of(spec)));
   if (settings.memory) keep_periods(periods, trace, settings, played);
   const auto found = std::find(periods.begin() + 1, periods.end(), true);
   return found == periods.end() ? 0 : found - periods.begin();

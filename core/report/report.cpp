@@ -104,7 +104,7 @@ struct Run {
 };
 
 Result<Run> run_of(const Spec& spec, const Trace& trace) {
-  Run run{outside_of(spec.cluster.gpu.compute_capability, spec.world()), {}, {}};
+  Run run{outside_of(spec.cluster.gpu.compute_capability, communicators_of(spec)), {}, {}};
   run.memory = memory_for_allocator(spec, run.outside);
   AllocatorSettings settings = settings_of(spec);
   settings.memory = run.memory;

@@ -282,13 +282,13 @@ class Screener::Screening {
   }
 
   bool does_not_fit(const Probe& probe) const {
-    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, spec_.world());
+    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, communicators_of(spec_));
     const std::optional<Bytes> memory = memory_for_allocator(spec_, outside);
     return memory && probe.held > static_cast<double>(memory->count);
   }
 
   Summary summary(const Probe& probe) const {
-    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, spec_.world());
+    const Outside outside = outside_of(spec_.cluster.gpu.compute_capability, communicators_of(spec_));
     const std::optional<Bytes> memory = memory_for_allocator(spec_, outside);
     Summary summary;
     summary.exact = false;
