@@ -9,7 +9,7 @@ namespace {
 // NewGELUActivation: 0.5 * input * (1.0 + tanh(sqrt(2 / pi) * (input + 0.044715 * pow(input, 3))))
 Tensor gelu_new(const Tensor& input) {
   const Tensor half = mul_scalar(input);
-  Tensor inner = cube(input);
+  Tensor inner = power(input);
   inner = mul_scalar(inner);
   inner = add(input, inner);
   inner = mul_scalar(inner);
@@ -68,6 +68,7 @@ Tensor activate(Activation activation, const Tensor& input) {
     case Activation::quick_gelu: return quick_gelu(input);
     case Activation::relu: return relu(input);
     case Activation::relu_squared: return relu_squared(input);
+    case Activation::xielu:  // Mlp has its parameters
     case Activation::other: break;
   }
   return {};

@@ -30,6 +30,10 @@ enum class NormKind : std::uint8_t {
   rms,             // weight * x.to(dtype): llama
   rms_float,       // (weight * x).to(dtype): olmo2
   rms_one_plus,    // (x * (1 + weight)).to(dtype): gemma
+  rms_all_float,   // (weight.to(fp32) * x).to(dtype): helium
+  l2,              // without a weight: nanochat
+  rms_after,       // l2, then * weight: llama4
+  rms_by_power,    // (x * mean ** -0.5 * weight in fp32).to(dtype), with or without a weight: gemma4
   rms_fused,       // torch.nn.RMSNorm: torchtitan
   layer,           // nn.LayerNorm
   layer_bare,      // without weight, in fp32: olmo
@@ -46,7 +50,7 @@ enum class QkNorm : std::uint8_t {
   each_head_apart,    // a LayerNorm for each head: stablelm
 };
 enum class ScaledEmbedding : std::uint8_t { no, by_number, by_number_after_mask, by_tensor, by_buffer };
-enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, gelu_fast, quick_gelu, relu, relu_squared, other };
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, gelu_fast, quick_gelu, relu, relu_squared, xielu, other };
 enum class Rotary : std::uint8_t {
   none,
   halves,          // llama: rotate_half over the two halves of a head
@@ -57,12 +61,15 @@ enum class Rotary : std::uint8_t {
   chunked,         // gpt_oss: two halves apart, angles of half a head
   interleaved,     // deepseek_v3: neighbouring values apart, halves of the angles
   complex,         // deepseek_v2: neighbouring values as complex numbers
+  grid_in_turns,   // qwen3_vl: as halves, with positions along time, height and width that take turns over the frequencies
+  grid_in_parts,   // qwen2_5_vl: the same, each with a part of the frequencies
 };
 
 // The names of a family's modules, in the order in which they are defined. Each word is a role and a name:
-// layer:     a attention, m MLP, norms: 1 before and 2 after attention, 3 before and 4 after the MLP
+// layer:     a attention, m MLP, s an MLP beside the experts (granitemoeshared), norms: 1 before and 2 after attention, 3 before and 4 after the MLP
 // attention: q k v o, f all three of q, k, v in one, Q K the norms of q and k
-// mlp:       g gate, u up, d down, f gate and up in one, x an activation with parameters (apertus)
+// mlp:       g gate, u up, d down, f gate and up in one, x an activation with parameters (apertus), n a norm before down (bitnet)
+//            attention: n the same before o
 struct Names {
   std::string_view model = "model", embedding = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head";
   std::string_view layer = "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm";
@@ -75,7 +82,21 @@ struct Names {
 std::string_view name_of(std::string_view names, char role);
 
 // How a mixture chooses its experts: whose router it is.
-enum class RouterKind : std::uint8_t { other, mixtral, qwen, jamba, granite, hunyuan, gpt_oss, deepseek_v2, deepseek_v3, minimax, ernie };
+enum class RouterKind : std::uint8_t {
+  other,
+  mixtral,
+  qwen,
+  jamba,
+  granite,
+  hunyuan,
+  gpt_oss,
+  deepseek_v2,
+  deepseek_v3,
+  minimax,
+  ernie,
+  hunyuan_v3,
+  phimoe
+};
 
 // A mixture of experts in place of the MLP, in the layers that have it.
 struct Experts {
@@ -91,6 +112,7 @@ struct Experts {
   bool gated = true;                         // an MLP with a gate
   std::int64_t latent = 0;                   // nemotron_h: what a token is projected to first; 0: it is not
   bool shared_last = false;                  // the shared experts come after the others
+  bool float_combine = false;                // … and are added to them in fp32 (hy_v3)
   std::int64_t groups = 1, groups_kept = 1;  // experts are chosen from some groups of them (n_group, topk_group)
   std::vector<bool> layers;                  // which layers have experts; empty: all of them
   bool at(std::int64_t layer) const { return count > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)]); }
@@ -161,6 +183,11 @@ struct Architecture {
   bool qk_norm_bias = false;
   bool attention_sinks = false;
   bool clipped_qkv = false;                   // q, k, v are clamped
+  bool scaled_queries = false;                // … are multiplied by a number of their position (ministral3)
+  bool scaled_head_input = false;             // what enters the head is divided by a number (minicpm3)
+  bool integer_embed_scale = false;           // the scale of the embedding is an integer tensor (minicpm3)
+  bool normed_embeddings = false;             // the last norm is also the first (nanochat)
+  bool masks_as_needed = false;               // only for the kinds of layers that there are (olmo3)
   bool local_rotary = false;                  // layers with the window have a rotary embedding of their own (gemma3)
   double dropout = 0, embedding_dropout = 0;  // of what is added to the residual; of the embeddings
   Experts experts;

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tensor/heads.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -18,14 +19,15 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 
 }  // namespace
 
-// A mask takes a kernel that knows nothing of fewer key heads (use_gqa_in_sdpa).
+// A mask takes a kernel that knows nothing of fewer key heads, and so do large heads (use_gqa_in_sdpa).
 AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout,
                                bool repeats_keys, const Ring& ring) {
   if (ring.ranks > 1) {
     const Tensor output = ring_attention(given_query, key, value, ring);
     return {contiguous(transpose(output, 1, 2)), {}};
   }
-  const std::int64_t groups = mask || repeats_keys ? given_query.size(1) / key.size(1) : 1;
+  const bool fewer_keys = !mask && !repeats_keys && key.size(3) == value.size(3) && key.size(3) <= 256;
+  const std::int64_t groups = fewer_keys ? 1 : given_query.size(1) / key.size(1);
   Tensor query = given_query, keys = repeat_kv(key, groups), values = repeat_kv(value, groups);
   if (repeats_keys) {
     for (Tensor* each : {&query, &keys, &values}) *each = contiguous(*each);
@@ -79,6 +81,14 @@ AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Te
 
 namespace {
 
+// StableLmLayerNormPerHead
+Tensor normed_apart(const std::vector<Norm>& norms, const Tensor& states) {
+  const Tensors heads = split_along(states, 1, std::vector<std::int64_t>(norms.size(), 1));
+  std::vector<Tensor> normed;
+  for (std::size_t i = 0; i < norms.size(); ++i) normed.push_back(norms[i].forward(heads[i]));
+  return cat_of(normed, 1);
+}
+
 // GptOssAttention's: the sink is one more key, whose probability is thrown away
 AttentionResult eager_with_sinks(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const Tensor& sink,
                                  double dropout_probability) {
@@ -100,6 +110,23 @@ AttentionResult eager_with_sinks(const Tensor& query, const Tensor& key, const T
   Tensor output = matmul(weights, values);
   output = contiguous(transpose(output, 1, 2));
   return {output, weights};
+}
+
+// Ministral3Attention: get_llama_4_attn_scale
+Tensor scaled_by_position(const Tensor& query, const Tensor& position_ids) {
+  const auto scale = [&] {
+    const auto scaling = [&] {
+      const auto number = [](const Tensor& of) { return unary_no_grad(of, "attn_scale", Dtype::float32); };
+      const auto divided = [&] { return number(position_ids); };
+      const auto floored = [&] { return number(divided()); };
+      const auto shifted = [&] { return number(floored()); };
+      const auto logarithm = [&] { return number(shifted()); };
+      const auto weighted = [&] { return number(logarithm()); };
+      return number(weighted());
+    };
+    return to(unsqueeze(unsqueeze(scaling(), 1), 3), query.dtype());
+  };
+  return mul(query, scale());
 }
 
 QueryAndKey liger_rotary(const Tensor& query, const Tensor& key, const RotaryEmbedding::Angles& angles) {
@@ -128,6 +155,9 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     const ModuleScope inner(device, name_of(a.names.attention, role), Category::norms);
     return norm.forward(states);
   };
+  const auto clip = [](Tensor& q, Tensor& k, Tensor& v) {
+    for (Tensor* each : {&q, &k, &v}) *each = clamp_in_place(*each);
+  };
   Tensor query, key, value, qkv, gate;
   if (qkv_proj.weight) {  // Phi3Attention: three slices of one result
     qkv = projected('f', qkv_proj);
@@ -142,6 +172,15 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     query = normed('Q', q_norm, projected('q', q_proj));
     key = normed('K', k_norm, projected('k', k_proj));
     value = projected('v', v_proj);
+    if (a.clipped_qkv) clip(query, key, value);
+    query = transpose(by_head(query), 1, 2);
+    key = transpose(by_head(key), 1, 2);
+    value = transpose(by_head(value), 1, 2);
+  } else if (a.clipped_qkv) {  // OlmoAttention
+    query = projected('q', q_proj);
+    key = projected('k', k_proj);
+    value = projected('v', v_proj);
+    clip(query, key, value);
     query = transpose(by_head(query), 1, 2);
     key = transpose(by_head(key), 1, 2);
     value = transpose(by_head(value), 1, 2);
@@ -177,6 +216,11 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     key = normed('K', k_norm, key);
   }
 
+  if (!q_norms.empty()) {
+    query = normed_apart(q_norms, query);
+    key = normed_apart(k_norms, key);
+  }
+
   const auto of_layer = [&](const std::vector<bool>& layers) { return !layers.empty() && layers[static_cast<std::size_t>(layer)]; };
   const bool slides = of_layer(a.sliding);
   QueryAndKey turned;
@@ -191,6 +235,8 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     query = normed('Q', q_norm, query);
     key = normed('K', k_norm, key);
   }
+
+  if (a.scaled_queries) query = scaled_by_position(query, context.position_ids);
 
   if (context.cache) {
     key = context.cache->updated(key);
@@ -212,6 +258,10 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   if (gate) {
     const auto opened = [&] { return mul(result.output, sigmoid(gate)); };
     result.output = opened();
+  }
+  if (output_norm.present) {
+    const ModuleScope inner(device, name_of(a.names.attention, 'n'), Category::norms);
+    result.output = output_norm.forward(result.output);
   }
   {
     const ModuleScope inner(device, name_of(a.names.attention, 'o'));

@@ -14,12 +14,19 @@ struct LayerContext {
   RotaryEmbedding::Angles position_embeddings, sliding_position_embeddings;
   Tensor attention_mask, sliding_attention_mask;
   Tensor alibi;
-  Tensor position_ids;  // only held: every layer gets them, none reads them again
+  Tensor position_ids;    // only held: every layer gets them, none reads them again
+  Tensor grid_positions;  // of a model that sees
   Attention attention = Attention::sdpa;
   Ring ring;                     // context parallelism
   Dtype half = Dtype::bfloat16;  // what flash-attn is given where states are in fp32
   bool repeats_keys = false;     // SDPA is given as many key heads as query heads, and copies without gaps
   std::shared_ptr<KeyValueCache> cache;
+  // gemma4: inputs of every layer's own, [B, S, layers, d], and what a layer leaves for those that share its keys and values
+  Tensor per_layer_inputs;
+  struct SharedKeys {
+    Tensor key, value;
+  };
+  std::shared_ptr<SharedKeys> shared_keys, sliding_shared_keys;
 };
 
 struct AttentionResult {
@@ -40,7 +47,9 @@ struct AttentionBlock {
   Linear q_proj, k_proj, v_proj, qkv_proj, o_proj;
   Norm q_norm, k_norm;
   bool liger_rope = false;
-  Tensor sinks = {};  // gpt_oss: a score for each head that no token has
+  Tensor sinks = {};                             // gpt_oss: a score for each head that no token has
+  Norm output_norm = {};                         // of what enters o_proj (bitnet)
+  std::vector<Norm> q_norms = {}, k_norms = {};  // of each head its own (stablelm)
 
   AttentionResult forward(const Tensor& hidden_states, const LayerContext& context) const;
 };

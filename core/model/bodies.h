@@ -27,6 +27,8 @@ MadeBody mamba_body(const Architecture& a, const MadeModule& root);
 MadeBody falcon_mamba_body(const Architecture& a, const MadeModule& root);  // mamba.cpp
 MadeBody jamba_body(const Architecture& a, const MadeModule& root);         // mamba.cpp
 MadeBody mamba2_body(const Architecture& a, const MadeModule& root);
+MadeBody gemma4_body(const Architecture& a, const MadeModule& root);
+MadeBody llama4_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
 
 }  // namespace llmem

@@ -13,7 +13,14 @@ std::string member(const std::string& of, std::string_view names, char role) { r
 AttentionBlock build_attention(const ModelTensors& tensors, const std::string& name, const Architecture& a, int layer) {
   const auto linear = [&](char role) { return tensors.linear(member(name, a.names.attention, role)); };
   // The norm over a head is of the family's kind of RMSNorm, LayerNorm or whatever it has.
-  const auto norm = [&](char role) { return a.qk_norm ? tensors.norm(member(name, a.names.attention, role), a.norm) : Norm(); };
+  const bool apart = a.qk_norm_kind == QkNorm::each_head_apart;
+  const auto norm = [&](char role) { return a.qk_norm && !apart ? tensors.norm(member(name, a.names.attention, role), a.norm) : Norm(); };
+  const auto norms = [&](char role, std::int64_t heads) {
+    std::vector<Norm> made;
+    for (std::int64_t i = 0; apart && i < heads; ++i)
+      made.push_back(tensors.norm(member(name, a.names.attention, role) + ".norms." + std::to_string(i), a.norm));
+    return made;
+  };
   return {&a,
           layer,
           linear('q'),
@@ -24,12 +31,22 @@ AttentionBlock build_attention(const ModelTensors& tensors, const std::string& n
           norm('Q'),
           norm('K'),
           false,
-          tensors.find(name + ".sinks")};
+          tensors.find(name + ".sinks"),
+          name_of(a.names.attention, 'n').empty() ? Norm() : tensors.norm(member(name, a.names.attention, 'n'), a.norm),
+          norms('Q', a.heads),
+          norms('K', a.kv_heads)};
 }
 
 Mlp build_mlp(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
   const auto linear = [&](char role) { return tensors.linear(member(name, a.names.mlp, role)); };
-  return {&a, linear('g'), linear('u'), linear('f'), linear('d')};
+  Mlp made{&a, linear('g'), linear('u'), linear('f'), linear('d')};
+  if (!name_of(a.names.mlp, 'x').empty()) {
+    const std::string xielu = member(name, a.names.mlp, 'x') + ".";
+    made.xielu = {tensors.find(xielu + "alpha_p"), tensors.find(xielu + "alpha_n"), tensors.find(xielu + "beta"),
+                  tensors.find(xielu + "eps")};
+  }
+  if (!name_of(a.names.mlp, 'n').empty()) made.norm = tensors.norm(member(name, a.names.mlp, 'n'), a.norm);
+  return made;
 }
 
 Mixture build_mixture(const ModelTensors& tensors, const std::string& name, const Architecture& a) {
@@ -45,7 +62,7 @@ Mixture build_mixture(const ModelTensors& tensors, const std::string& name, cons
       case 'R': {
         made.router = tensors.find(of + ".weight");
         made.router_bias = tensors.find(of + ".bias");
-        if (a.experts.router == RouterKind::hunyuan) made.router_linear = tensors.linear(of);
+        if (a.experts.router == RouterKind::hunyuan || a.experts.router == RouterKind::phimoe) made.router_linear = tensors.linear(of);
         made.correction = tensors.find(of + ".e_score_correction_bias");
         if (!made.correction) made.correction = tensors.find(of + ".moe_statics.e_score_correction_bias");
         if (!made.correction) made.correction = tensors.find(name + ".e_score_correction_bias");

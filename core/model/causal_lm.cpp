@@ -110,6 +110,10 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
       layer.mixture = build_mixture(tensors, mlp, a);
     else
       layer.mlp = build_mlp(tensors, mlp, a);
+    if (const std::string_view beside = name_of(a.names.layer, 's'); !beside.empty()) {
+      layer.mixture.shared = build_mlp(tensors, name + "." + std::string(beside), a);
+      layer.mixture.shared.name = beside;
+    }
     layer.before_attention = norm('1');
     layer.after_attention = norm('2');
     layer.before_mlp = norm('3');
@@ -213,6 +217,11 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
     return unsqueeze(older ? range : add_scalar(range), 0);
   };
   context.position_ids = options.position_ids ? options.position_ids : positions();
+  if (is_grid(a.rotary)) {
+    const GridPositions made = grid_positions(context.position_ids, rows, a.rotary);
+    context.grid_positions = made.grid;
+    context.position_ids = made.text;
+  }
   context.attention = options.attention;
   context.ring = options.ring;
   context.half = options.half;
@@ -230,8 +239,9 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
     if (options.attention != Attention::eager) return sdpa_causal_mask(device, context.position_ids, rows, sequence, options.padding);
     return eager_causal_mask(device, context.position_ids, rows, sequence, dtype, window, options.padding);
   };
-  context.attention_mask = mask(a.sliding.empty() && a.sliding_window > 0);
-  if (!a.sliding.empty()) context.sliding_attention_mask = mask(true);
+  const auto has = [&](bool slides) { return std::find(a.sliding.begin(), a.sliding.end(), slides) != a.sliding.end(); };
+  if (!a.masks_as_needed || has(false)) context.attention_mask = mask(a.sliding.empty() && a.sliding_window > 0);
+  if (a.masks_as_needed ? has(true) : !a.sliding.empty()) context.sliding_attention_mask = mask(true);
   return context;
 }
 
@@ -318,8 +328,11 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
   LayerContext context = context_of(inputs_embeds, options);
   if (a.scaled_embedding == ScaledEmbedding::by_number_after_mask) inputs_embeds = mul_scalar(inputs_embeds);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
-  context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
-  if (a.local_rotary) context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
+  const Tensor& turned_by = is_grid(a.rotary) ? context.grid_positions : context.position_ids;
+  if (rotary_emb_.inverse_frequencies) context.position_embeddings = rotary_emb_.forward(turned_by, inputs_embeds.dtype(), a.rotary);
+  if (a.normed_embeddings) hidden = norm_.forward(hidden);
+  if (local_rotary_emb_.inverse_frequencies)
+    context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
   hidden = run_layers(std::move(hidden), context, options, hooks, 0, layer_count());
   if (hooks.ends_apart) hidden = hooks.before(output_unit, hidden);
   const ModuleScope last(device, a.names.norm, Category::norms);
@@ -374,8 +387,9 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
                          Tensor* kept_logits) const {
   Device& device = ids.device();
   if (hooks.before) hooks.before(-1, ids);
-  Tensor hidden = hidden_states(ids, options, hooks);
+  Tensor hidden = hidden_states(ids, options, hooks), outputs = hidden;
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
+  if (architecture_->scaled_head_input) hidden = mul_scalar(hidden);
   const auto project = [&] {
     const Tensor local = lm_head_.forward(head_input(hidden));
     return split_.ranks > 1 && !split_.loss ? gather_columns(local, split_.ranks) : local;
@@ -415,7 +429,8 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
     case Loss::chunked: loss = chunked_loss(hidden, lm_head_.weight, labels, options.loss_chunk); break;
     case Loss::trl_tiled: break;  // label_probabilities, and what the objective makes of them
   }
-  hidden.reset();  // a local of the forward, which hooks come after
+  hidden.reset();  // locals of the forward, which hooks come after
+  outputs.reset();
   return hooks.after ? hooks.after(-1, loss) : loss;
 }
 
@@ -436,8 +451,9 @@ Tensor CausalLm::scaled(Tensor logits) const {
 
 Tensor CausalLm::logits(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const {
   if (hooks.before) hooks.before(-1, ids);
-  const Tensor hidden = hidden_states(ids, options, hooks);
+  const Tensor outputs = hidden_states(ids, options, hooks);
   const ModuleScope scope(ids.device(), "lm_head", Category::logits_and_loss);
+  const Tensor hidden = architecture_->scaled_head_input ? mul_scalar(outputs) : outputs;
   const Tensor logits = scaled(lm_head_.forward(head_input(hidden)));
   return hooks.after ? hooks.after(-1, logits) : logits;
 }

@@ -93,11 +93,13 @@ void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
     Activation value;
   } kNames[] = {{"silu", Activation::silu},          {"swish", Activation::silu},          {"gelu", Activation::gelu},
                 {"relu", Activation::relu},          {"gelu_new", Activation::gelu_new},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu}};
+                {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu},
+                {"xielu", Activation::xielu}};
   const std::string name = c.text("hidden_act");
   out.activation = Activation::other;
   for (const auto& each : kNames)
     if (each.name == name) out.activation = each.value;
+  if (out.activation == Activation::xielu && name_of(out.names.mlp, 'x').empty()) out.activation = Activation::other;
   if (family.coverage == Coverage::played && !out.own_activation && out.activation == Activation::other)
     c.file().problem(
         c.in_file("hidden_act"), "unsupported",
@@ -110,6 +112,18 @@ void check_options(ObjectReader& config) {
   config.only("output_attentions", false);
   config.only("output_hidden_states", false);
   config.only_null("per_layer_config");
+}
+
+// Whether the class adds load_balancing_loss_func to the loss where the config asks for it.
+bool has_router_loss(const Experts& e) {
+  switch (e.router) {
+    case RouterKind::other:
+    case RouterKind::deepseek_v2:
+    case RouterKind::deepseek_v3:
+    case RouterKind::hunyuan:
+    case RouterKind::hunyuan_v3: return false;
+    default: return e.count > 0;
+  }
 }
 
 // Rotary tables are small and the same for every kind, so none is an error; an unknown one may stem from a newer Transformers.
@@ -219,13 +233,12 @@ Reading<Architecture> read_architecture(const Json& json) {
   }
   out.attention_dropout = fields.number("attention_dropout").value_or(0);
   read_activation(fields, decoder, out);
-  if (family->coverage == Coverage::played) { check_options(config); }
+  if (family->coverage == Coverage::played) check_options(config);
+  if (has_router_loss(out.experts) && fields.flag("output_router_logits")) out.unplayed = "output_router_logits";
   note_rope(config, reading.notes);
   note_experts(config, out, reading.notes);
   if (!reading.problems.empty()) return reading;
   declare(whole, fields, *family, decoder, out, reading.problems);
-  if (out.clipped_qkv) out.unplayed = "clip_qkv";
-  if (out.qk_norm_kind == QkNorm::each_head_apart) out.unplayed = "qk_layernorm";
   if (reading.problems.empty() && (family->coverage == Coverage::parameters || !out.unplayed.empty())) {
     std::int64_t count = 0;
     for (const Parameter& each : parameters_of(out)) count += each.count();
@@ -243,6 +256,7 @@ namespace {
 // Whether every op of the forward is one that Llama's, Mistral's or Qwen's has, too.
 bool is_llamas_layer(const Architecture& a) {
   return find_family(a.model_type)->body == nullptr && a.experts.count == 0 && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
+         a.latent.key_value_rank == 0 && !a.scaled_queries && !a.scaled_head_input && a.names.attention == Names().attention &&
          a.names.layer == Names().layer && a.names.mlp == Names().mlp && !a.partly_rotary && !a.scaled_residual && !a.scaled_logits &&
          a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
 }
@@ -308,11 +322,29 @@ std::optional<Problem> check_head_alignment(const Spec& spec, const Architecture
                      std::to_string(alignment) + " does not divide, is not supported yet: use \"eager\""};
 }
 
+// What the bodies of these families leave out.
+std::optional<Problem> check_body(const Training& training, const Architecture& a) {
+  const auto unsupported = [&](const char* at, const std::string& what) {
+    return Problem{at, "unsupported", what + " is not supported yet for \"" + a.model_type + "\""};
+  };
+  const bool llama4 = a.model_type == "llama4_text", gemma4 = a.model_type == "gemma4_text";
+  if (llama4 && training.attention == Attention::eager) return unsupported("/training/attention", "eager attention");
+  if (llama4 && training.mask == Mask::padded) return unsupported("/training/mask", "a mask with padding");
+  if ((llama4 || a.experts.router == RouterKind::phimoe) && training.method == Method::lora && training.adapter.all_linear)
+    return Problem{"/training/adapter/targets", "conflict",
+                   "PEFT cannot adapt the router of \"" + a.model_type + "\", which returns more than one tensor: name the targets"};
+  if (llama4 && a.sliding_window > 0 && training.sequence > a.sliding_window)
+    return unsupported("/training/sequence", "a sequence longer than attention_chunk_size (" + std::to_string(a.sliding_window) + ")");
+  if (gemma4 && training.checkpointing == Checkpointing::full_reentrant)
+    return unsupported("/training/checkpointing", "reentrant checkpointing");
+  return std::nullopt;
+}
+
 std::optional<Problem> check_flash(const Architecture& a) {
   const auto is = [&](std::string_view type) { return a.model_type == type; };
-  if (is("bloom") || is("mpt"))
+  if (is("bloom") || is("mpt") || is("llama4_text"))
     return Problem{"/training/attention", "conflict", "Transformers has no flash_attention_2 for \"" + a.model_type + "\""};
-  if (is("falcon") || is("gpt_neo") || is("biogpt") || a.latent.key_value_rank > 0)
+  if (is("gemma4_text") || is("falcon") || is("gpt_neo") || is("biogpt") || a.latent.key_value_rank > 0)
     return Problem{"/training/attention", "unsupported", "flash_attention_2 is not supported yet for \"" + a.model_type + "\""};
   return std::nullopt;
 }
@@ -334,6 +366,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   const double bytes = 8.0 * tokens * (static_cast<double>(a.layers) * layer + 16.0 * static_cast<double>(a.vocab_size));
   if (spec.training.attention == Attention::flash_attention_2 && a.head_dim > 256)  // flash-attn, csrc/flash_attn/flash_api.cpp
     return {{"/training/attention", "conflict", "flash_attention_2 takes heads of at most 256, not " + std::to_string(a.head_dim)}};
+  if (std::optional<Problem> problem = check_body(spec.training, a)) return {*std::move(problem)};
   const Family& family = *find_family(a.model_type);
   const bool alone = spec.data.kind == DataKind::none && spec.pipeline.degree == 1 && spec.tensor.degree == 1;
   if (family.towers != nullptr && !alone)

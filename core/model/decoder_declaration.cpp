@@ -29,10 +29,11 @@ std::string_view name_of(std::string_view names, char role) {
 namespace {
 
 void declare_norm(const Module& at, std::string_view name, NormKind kind, std::int64_t features, bool bias) {
-  if (kind != NormKind::layer_bare) at.norm(name, features, bias);
+  if (kind != NormKind::layer_bare && kind != NormKind::l2) at.norm(name, features, bias);
 }
 
 void declare_qk_norm(const Architecture& a, const Module& attention, std::string_view name, std::int64_t heads) {
+  if (a.norm == NormKind::l2) return;
   switch (a.qk_norm_kind) {
     case QkNorm::none: return;
     case QkNorm::whole: return attention.norm(name, heads * a.head_dim, false);
@@ -58,6 +59,7 @@ void declare_attention(const Architecture& a, const Module& attention) {
       case 'o': return attention.linear(name, queries, a.hidden_size, a.output_bias);
       case 'Q': return declare_qk_norm(a, attention, name, a.heads);
       case 'K': return declare_qk_norm(a, attention, name, a.kv_heads);
+      case 'n': return attention.norm(name, a.hidden_size);
       default: return;
     }
   });
@@ -87,7 +89,13 @@ void declare_mlp(const Architecture& a, const Module& mlp, std::int64_t width) {
       case 'u': return mlp.linear(name, a.hidden_size, width, a.mlp_bias);
       case 'f': return mlp.linear(name, a.hidden_size, 2 * width, a.mlp_bias);
       case 'd': return mlp.linear(name, width, a.hidden_size, a.mlp_bias);
-      case 'x': mlp.child(name).parameter("alpha_p", {1}); return mlp.child(name).parameter("alpha_n", {1});
+      case 'n': return mlp.norm(name, width);
+      case 'x': {
+        const Module xielu = mlp.child(name);
+        for (const char* alpha : {"alpha_p", "alpha_n"}) xielu.parameter(alpha, {1});
+        for (const char* constant : {"beta", "eps"}) xielu.buffer(constant, {}, std::nullopt);
+        return;
+      }
       default: return;
     }
   });
@@ -139,6 +147,9 @@ void declare_layer(const Architecture& a, const Module& layer, std::int64_t inde
       case 'm':
         if (a.experts.at(index)) return declare_mixture(a, layer.child(name));
         return declare_mlp(a, layer.child(name), a.intermediate_size);
+      case 's':
+        if (a.experts.shared_width > 0) declare_mlp(a, layer.child(name), a.experts.shared_width);
+        return;
       default: return declare_norm(layer, name, a.norm, a.hidden_size, a.norm_bias);
     }
   });
@@ -152,6 +163,8 @@ void declare_rotary(const Architecture& a, const Module& rotary) {
   // Gemma3RotaryEmbedding has a pair for each kind of layer.
   for (const char* kind : {"full_attention_", "sliding_attention_"}) {
     const std::string prefix = a.local_rotary ? kind : "";
+    const bool slides = prefix == "sliding_attention_";
+    if (a.local_rotary && std::find(a.sliding.begin(), a.sliding.end(), slides) == a.sliding.end()) continue;
     rotary.buffer(prefix + "inv_freq", {a.rotary_dim / 2});
     rotary.buffer(prefix + "original_inv_freq", {a.rotary_dim / 2});
     if (!a.local_rotary) return;
@@ -163,7 +176,8 @@ void declare_rotary(const Architecture& a, const Module& rotary) {
 void declare_decoder(ConfigReader&, const Architecture& a, const Module& root) {
   const Module model = root.child(a.names.model), rotary = model.child("rotary_emb");
   model.embedding(a.names.embedding, a.vocab_size, a.hidden_size);
-  if (a.scaled_embedding == ScaledEmbedding::by_buffer) model.child(a.names.embedding).buffer("embed_scale", {}, std::nullopt);
+  if (a.scaled_embedding == ScaledEmbedding::by_buffer)
+    model.child(a.names.embedding).buffer("embed_scale", {}, a.integer_embed_scale ? std::optional(Dtype::int64) : std::nullopt);
   for (std::int64_t i = 0; i < a.layers; ++i) declare_layer(a, model.child(a.names.layers, i), i);
   if (a.rotary_before_norm) declare_rotary(a, rotary);
   declare_norm(model, a.names.norm, a.norm, a.hidden_size, a.norm_bias);

@@ -38,6 +38,7 @@ struct Family {
 
 // In core/model/families_*.cpp.
 std::span<const Family> decoder_families();      // Llama's layer with other traits, experts included
+std::span<const Family> recent_families();       // the same, fine-tuned less often
 std::span<const Family> classic_families();      // the GPT kind, and code that is not part of transformers
 std::span<const Family> encoder_families();      // BERT and T5 kinds
 std::span<const Family> state_space_families();  // Mamba and hybrids

@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
-#include "model/families.h"
+#include "model/decoder_traits.h"
 
 // Decoders whose layer is attention and an MLP (or experts) between norms. A row holds the defaults of the configuration class
 // (transformers/models/<model_type>/configuration_<model_type>.py, 5.24) and the traits of modeling_<model_type>.py.
@@ -9,115 +6,10 @@ namespace llmem {
 
 namespace {
 
+using namespace traits;
+
 using C = ConfigReader;
 using A = Architecture;
-
-// ---- what several families share
-
-void bias_asked(C& c, A& a) { a.qkv_bias = a.output_bias = c.flag("attention_bias"); }
-
-void layer_norms(A& a) {
-  a.norm = NormKind::layer;
-  a.norm_bias = true;
-}
-
-void sandwich_norms(A& a) {
-  a.names.layer = "a:self_attn m:mlp 1:input_layernorm 2:post_attention_layernorm 3:pre_feedforward_layernorm 4:post_feedforward_layernorm";
-}
-
-void post_norms(A& a) { a.names.layer = "a:self_attn m:mlp 2:post_attention_layernorm 4:post_feedforward_layernorm"; }
-
-void plain_mlp(A& a, std::string_view names) { a.names.mlp = names; }
-
-void normed_heads(A& a, QkNorm kind = QkNorm::head) {
-  a.qk_norm = true;
-  a.qk_norm_kind = kind;
-}
-
-void partial_rotary(C& c, A& a, double otherwise) { llmem::partial_rotary(c, a, "partial_rotary_factor", otherwise); }
-
-// layer_types, or a rule where the file has none.
-template <class Slides>
-void sliding_layers(C& c, A& a, const Slides& slides) {
-  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
-  a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX);
-  a.sliding.assign(static_cast<std::size_t>(a.layers), false);
-  for (std::size_t i = 0; i < a.sliding.size(); ++i)
-    a.sliding[i] = types.empty() ? slides(static_cast<std::int64_t>(i)) : types[i] == "sliding_attention";
-}
-
-// Qwen2Config: without layer_types, the layers from max_window_layers on have the window.
-void window_by_layer(C& c, A& a) {
-  const std::int64_t window = c.flag("use_sliding_window") ? c.integer_or("sliding_window", 0, 1, INT64_MAX) : 0;
-  const std::int64_t first = c.integer_or("max_window_layers", 0, 0, INT64_MAX);
-  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
-  std::vector<bool> slides(static_cast<std::size_t>(a.layers), false);
-  for (std::size_t i = 0; i < slides.size(); ++i)
-    slides[i] = types.empty() ? window > 0 && static_cast<std::int64_t>(i) >= first : types[i] == "sliding_attention";
-  if (std::find(slides.begin(), slides.end(), true) == slides.end()) return;
-  a.sliding_window = window;
-  a.sliding = std::move(slides);
-}
-
-void window_everywhere(C& c, A& a) { a.sliding_window = c.integer_or("sliding_window", 0, 1, INT64_MAX); }
-
-void granite_multipliers(C& c, A& a) {
-  // Each is applied whatever its number.
-  for (const char* key : {"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"}) c.number(key);
-  a.scaled_embedding = ScaledEmbedding::by_number;
-  a.scaled_residual = a.scaled_logits = true;
-}
-
-void chosen_by(A& a, RouterKind router, bool normed = false) {
-  a.experts.router = router;
-  a.experts.normed = normed;
-}
-
-void experts(C& c, A& a, std::string_view count, std::string_view per_token, std::string_view width) {
-  a.experts.count = c.integer_or(count, 0, 0, 1 << 16);
-  a.experts.per_token = c.integer_or(per_token, 1, 0, 1 << 16);
-  a.experts.width = c.integer_or(width, a.intermediate_size, 1);
-}
-
-// Which layers have experts, where not all have.
-template <class Rule>
-void expert_layers(A& a, const Rule& rule) {
-  a.experts.layers.assign(static_cast<std::size_t>(a.layers), false);
-  for (std::size_t i = 0; i < a.experts.layers.size(); ++i) a.experts.layers[i] = rule(static_cast<std::int64_t>(i));
-}
-
-void expert_layers_of_qwen(C& c, A& a) {
-  const std::vector<std::int64_t> dense = c.integers("mlp_only_layers");
-  const std::int64_t step = c.integer_or("decoder_sparse_step", 1, 1);
-  expert_layers(a, [&](std::int64_t i) { return (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end(); });
-}
-
-void experts_of_deepseek(C& c, A& a) {
-  a.experts.shared_last = true;
-  a.experts.groups = c.integer_or("n_group", 1, 1);
-  a.experts.groups_kept = c.integer_or("topk_group", 1, 1);
-  experts(c, a, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
-  a.experts.shared_width = a.experts.width * c.integer_or("n_shared_experts", 0);
-  a.names.mixture = "E:experts R:gate S:shared_experts";
-  const std::int64_t first = c.integer_or("first_k_dense_replace", 0);
-  expert_layers(a, [&](std::int64_t i) { return i >= first; });
-}
-
-void latent_attention(C& c, A& a) {
-  a.latent.query_rank = c.integer_or("q_lora_rank", 0);
-  a.latent.key_value_rank = c.integer_or("kv_lora_rank", 0, 1);
-  a.latent.nope_dim = c.integer_or("qk_nope_head_dim", 0);
-  a.latent.rope_dim = c.integer_or("qk_rope_head_dim", 0);
-  a.latent.value_dim = c.integer_or("v_head_dim", 0, 1);
-  a.head_dim = a.latent.nope_dim + a.latent.rope_dim;
-  a.rotary_dim = a.latent.rope_dim;
-  a.qkv_bias = a.output_bias = c.flag("attention_bias");
-}
-
-void deepseek(C& c, A& a) {
-  latent_attention(c, a);
-  experts_of_deepseek(c, a);
-}
 
 // ---- one function a family, where it has traits of its own
 
@@ -227,6 +119,7 @@ void olmo2(C& c, A& a) {
 
 void olmo3(C& c, A& a) {
   olmo2(c, a);
+  a.masks_as_needed = true;
   sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 4 != 0; });
 }
 
@@ -378,6 +271,9 @@ void phimoe(C& c, A& a) {
   window_everywhere(c, a);
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
   a.names.mixture = "R:router E:experts";
+  chosen_by(a, RouterKind::phimoe);
+  a.experts.per_token = 2;
+  if (c.number("input_jitter_noise").value_or(0) > 0) a.unplayed = "input_jitter_noise";
 }
 
 void granitemoe(C& c, A& a) {
@@ -406,6 +302,7 @@ void minimax_m2(C& c, A& a) {
   normed_heads(a, QkNorm::whole);
   experts(c, a, "num_local_experts", "num_experts_per_tok", "intermediate_size");
   a.experts.correction_on_block = true;
+  if (c.number("router_jitter_noise").value_or(0) > 0) a.unplayed = "router_jitter_noise";
   if (c.has("rotary_dim"))
     a.rotary_dim = c.integer_or("rotary_dim", a.head_dim);
   else
@@ -563,7 +460,7 @@ constexpr Family kFamilies[] = {
     {"arcee", "ArceeForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=2560 intermediate_size=18432 num_hidden_layers=32 num_attention_heads=32 hidden_act=relu2", "", arcee,
      nullptr},
-    {"apertus", "ApertusForCausalLM", Coverage::parameters,
+    {"apertus", "ApertusForCausalLM", Coverage::played,
      "vocab_size=131072 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "hidden_act=xielu",
      "", apertus, nullptr},
@@ -608,7 +505,7 @@ constexpr Family kFamilies[] = {
      "vocab_size=50304 hidden_size=2048 intermediate_size=2048 num_hidden_layers=16 num_attention_heads=16 hidden_act=silu "
      "num_experts_per_tok=8 num_experts=64",
      "num_experts=num_local_experts", olmoe, nullptr},
-    {"phimoe", "PhimoeForCausalLM", Coverage::parameters,
+    {"phimoe", "PhimoeForCausalLM", Coverage::played,
      "vocab_size=32064 hidden_size=4096 intermediate_size=6400 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=16",
      "", phimoe, nullptr},

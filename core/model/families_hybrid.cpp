@@ -138,6 +138,12 @@ void qwen3_next_config(C& c, A& a) {
   }
 }
 
+void qwen3_5_config(C& c, A& a) {
+  qwen3_next_config(c, a);
+  a.rotary = Rotary::grid_in_turns;
+  a.experts.normed = true;
+}
+
 void delta_net(const A& a, const Module& at, bool in_two) {
   const DeltaNet& d = a.delta_net;
   const std::int64_t keys = d.keys(), values = d.values(), value_heads = d.value_heads;
@@ -440,13 +446,13 @@ constexpr Family kFamilies[] = {
      "linear_num_value_heads=32 decoder_sparse_step=1 moe_intermediate_size=512 shared_expert_intermediate_size=512 "
      "num_experts_per_tok=10 num_experts=512 norm_topk_prob=true",
      "", qwen3_next_config, qwen3_next, qwen3_next_body},
-    {"qwen3_5_text", "Qwen3_5ForCausalLM", Coverage::parameters,
-     QWEN3_5_DEFAULTS "hidden_size=4096 intermediate_size=12288 num_hidden_layers=32 num_key_value_heads=4", "", qwen3_next_config,
-     qwen3_5},
-    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", Coverage::parameters,
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", Coverage::played,
+     QWEN3_5_DEFAULTS "hidden_size=4096 intermediate_size=12288 num_hidden_layers=32 num_key_value_heads=4", "", qwen3_5_config, qwen3_5,
+     qwen3_next_body},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", Coverage::played,
      QWEN3_5_DEFAULTS "hidden_size=2048 num_hidden_layers=40 num_key_value_heads=2 moe_intermediate_size=512 "
                       "shared_expert_intermediate_size=512 num_experts_per_tok=8 num_experts=256",
-     "", qwen3_next_config, qwen3_5},
+     "", qwen3_5_config, qwen3_5, qwen3_next_body},
     {"nemotron_h", "NemotronHForCausalLM", Coverage::played,
      "vocab_size=131072 hidden_size=4096 num_attention_heads=32 num_key_value_heads=8 head_dim=128 intermediate_size=21504 "
      "hidden_act=relu2 ssm_state_size=128 mamba_num_heads=128 mamba_head_dim=64 n_groups=8 conv_kernel=4 use_conv_bias=true "

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/bodies.h"
 #include "model/families.h"
 
 // Models that see: a tower for images and a projector before a decoder of another family. What is trained on is text alone, so that the
@@ -262,22 +264,37 @@ void gemma4_layer(C& c, const A& a, const Module& layer, bool full, bool shares)
 void gemma4_config(C& c, A& a) {
   a.experts.count = c.flag("enable_moe_block") ? c.integer_or("num_experts", 0) : 0;
   a.experts.per_token = c.integer_or("top_k_experts", 1);
+  a.experts.width = c.integer_or("moe_intermediate_size", 1, 1);
+  a.softcapped_logits = c.has("final_logit_softcapping");
+  a.sliding_window = c.integer_or("sliding_window", 0, 1);
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  a.sliding.assign(static_cast<std::size_t>(a.layers), false);
+  for (std::size_t i = 0; i + 1 < a.sliding.size(); ++i) a.sliding[i] = types.empty() ? (i + 1) % 6 != 0 : types[i] != "full_attention";
+  if (c.text("use_bidirectional_attention") == "all") a.unplayed = "use_bidirectional_attention";
 }
 
 void gemma4(C& c, const A& a, const Module& root) {
-  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
   const std::int64_t shared = c.integer_or("num_kv_shared_layers", 0), first_shared = a.layers - shared;
   const std::int64_t own = c.integer_or("hidden_size_per_layer_input", 0);
   const Module model = root.child(a.names.model);
   model.embedding("embed_tokens", a.vocab_size, a.hidden_size);
+  model.child("embed_tokens").buffer("embed_scale", {}, std::nullopt);
   for (std::int64_t i = 0; i < a.layers; ++i) {
-    // Gemma4TextConfig: every sixth layer and the last see everything
-    const bool full = i + 1 == a.layers || (types.empty() ? (i + 1) % 6 == 0 : types[static_cast<std::size_t>(i)] == "full_attention");
-    gemma4_layer(c, a, model.child("layers", i), full, shared > 0 && i >= first_shared);
+    const Module layer = model.child("layers", i);
+    gemma4_layer(c, a, layer, !a.sliding[static_cast<std::size_t>(i)], shared > 0 && i >= first_shared);
+    layer.buffer("layer_scalar", {1}, std::nullopt);
   }
   model.norm("norm", a.hidden_size);
+  for (const bool slides : {false, true}) {
+    if (std::find(a.sliding.begin(), a.sliding.end(), slides) == a.sliding.end()) continue;
+    const std::string kind = slides ? "sliding_attention_" : "full_attention_";
+    const std::int64_t head = slides ? a.head_dim : c.integer_or("global_head_dim", a.head_dim, 1);
+    model.child("rotary_emb").buffer(kind + "inv_freq", {head / 2});
+    model.child("rotary_emb").buffer(kind + "original_inv_freq", {head / 2});
+  }
   if (own > 0) {
     model.embedding("embed_tokens_per_layer", c.count("vocab_size_per_layer_input", 262144), own * a.layers);
+    model.child("embed_tokens_per_layer").buffer("embed_scale", {}, std::nullopt);
     model.linear("per_layer_model_projection", a.hidden_size, own * a.layers);
     model.norm("per_layer_projection_norm", own);
   }
@@ -300,6 +317,20 @@ void llama4_config(C& c, A& a) {
   for (std::int64_t i = step - 1; listed.empty() && i < a.layers; i += step) a.experts.layers[static_cast<std::size_t>(i)] = true;
   for (const std::int64_t i : listed)
     if (i >= 0 && i < a.layers) a.experts.layers[static_cast<std::size_t>(i)] = true;
+  // Llama4TextConfig: no_rope_layers names those that are turned; the others see everything
+  const std::vector<std::int64_t> turned = c.integers("no_rope_layers");
+  const std::vector<std::string> types = c.each_layer("layer_types", a.layers);
+  const std::int64_t interval = c.integer_or("no_rope_layer_interval", 4, 1);
+  a.sliding_window = c.integer_or("attention_chunk_size", 0, 1);
+  a.qk_norm = c.flag("use_qk_norm");
+  a.scaled_queries = c.flag("attn_temperature_tuning");
+  a.names.layer = "a:self_attn m:feed_forward 1:input_layernorm 3:post_attention_layernorm";
+  a.unturned.assign(a.experts.layers.size(), false);
+  a.sliding.assign(a.experts.layers.size(), false);
+  for (std::size_t i = 0; i < a.unturned.size(); ++i) {
+    a.unturned[i] = turned.empty() ? (static_cast<std::int64_t>(i) + 1) % interval == 0 : i < turned.size() && turned[i] == 0;
+    a.sliding[i] = types.empty() ? !a.unturned[i] && a.sliding_window > 0 : types[i] == "chunked_attention";
+  }
 }
 
 void llama4_feed_forward(const Module& at, const A& a, std::int64_t width) {
@@ -329,6 +360,8 @@ void llama4(C& c, const A& a, const Module& root) {
     layer.norm("post_attention_layernorm", a.hidden_size);
   }
   model.norm("norm", a.hidden_size);
+  model.child("rotary_emb").buffer("inv_freq", {a.head_dim / 2});
+  model.child("rotary_emb").buffer("original_inv_freq", {a.head_dim / 2});
   if (!a.tied_embeddings) root.linear(a.names.head, a.hidden_size, a.vocab_size);
 }
 
@@ -450,17 +483,18 @@ constexpr Family kFamilies[] = {
      qwen3_5_towers},
     {"gemma4", "Gemma4ForConditionalGeneration", Coverage::parameters, "tie_word_embeddings=true", "", nothing, nullptr, nullptr,
      "gemma4_text", gemma4_vision},
-    {"gemma4_text", "Gemma4ForCausalLM", Coverage::parameters,
+    {"gemma4_text", "Gemma4ForCausalLM", Coverage::played,
      "vocab_size=262144 hidden_size=2304 intermediate_size=9216 num_hidden_layers=30 num_attention_heads=8 num_key_value_heads=4 "
      "head_dim=256 hidden_act=gelu_pytorch_tanh tie_word_embeddings=true vocab_size_per_layer_input=262144 "
-     "hidden_size_per_layer_input=256 global_head_dim=512",
-     "hidden_act=hidden_activation moe_intermediate_size=expert_intermediate_size", gemma4_config, gemma4},
+     "hidden_size_per_layer_input=256 global_head_dim=512 sliding_window=512",
+     "hidden_act=hidden_activation moe_intermediate_size=expert_intermediate_size", gemma4_config, gemma4, gemma4_body},
     {"llama4", "Llama4ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "llama4_text", llama4_towers,
      Tied::by_decoder},
-    {"llama4_text", "Llama4ForCausalLM", Coverage::parameters,
+    {"llama4_text", "Llama4ForCausalLM", Coverage::played,
      "vocab_size=202048 hidden_size=5120 intermediate_size=8192 intermediate_size_mlp=16384 num_hidden_layers=48 num_attention_heads=40 "
-     "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=1 num_local_experts=16 interleave_moe_layer_step=1",
-     "", llama4_config, llama4},
+     "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=1 num_local_experts=16 interleave_moe_layer_step=1 "
+     "use_qk_norm=true no_rope_layer_interval=4 attention_chunk_size=8192 attn_temperature_tuning=true",
+     "", llama4_config, llama4, llama4_body},
     {"mllama", "MllamaForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "mllama_text_model",
      mllama_towers, Tied::never},
     {"mllama_text_model", "MllamaForCausalLM", Coverage::parameters,

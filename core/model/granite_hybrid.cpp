@@ -185,24 +185,6 @@ class Bamba : public MambaHybrid {
   std::vector<Layer> layers_;
 };
 
-// NemotronHRMSNorm: the weight in fp32, too
-struct NemotronNorm {
-  std::string name;
-  Tensor weight;
-
-  Tensor operator()(const Tensor& input) const {
-    const ModuleScope scope(input.device(), name, Category::norms);
-    Tensor hidden_states = to(input, Dtype::float32);
-    const auto mean_square = [&] { return mean_last(square(hidden_states)); };
-    const Tensor variance = mean_square();
-    const auto scaled = [&] { return mul(hidden_states, rsqrt(add_scalar(variance))); };
-    hidden_states = scaled();
-    const auto product = [&] { return mul(to(weight, Dtype::float32), hidden_states); };
-    const Tensor weighted = product();
-    return to(weighted, input.dtype());
-  }
-};
-
 // One mixer a layer, of the kind that its letter says.
 class NemotronH : public MambaHybrid {
  public:
@@ -211,7 +193,7 @@ class NemotronH : public MambaHybrid {
     for (std::int64_t i = 0; i < a.layers; ++i) {
       const MadeModule module = model.child("layers", i), mixer = module.child("mixer");
       Layer layer;
-      layer.norm = {"norm", module.tensor("norm.weight")};
+      layer.norm = module.norm("norm", NormKind::rms_all_float);
       layer.kind = a.layer_kinds[static_cast<std::size_t>(i)];
       switch (layer.kind) {
         case 'M':
@@ -228,14 +210,12 @@ class NemotronH : public MambaHybrid {
       }
       layers_.push_back(std::move(layer));
     }
-    norm_f_ = {"norm_f", model.tensor("norm_f.weight")};
+    norm_ = model.norm("norm_f", NormKind::rms_all_float);
   }
-
-  Tensor end(Tensor hidden_states) const override { return norm_f_(hidden_states); }
 
   Tensor layer(int index, const Tensor& input, const LayerContext& context, Tensor&) const override {
     const Layer& layer = layers_[static_cast<std::size_t>(index)];
-    const auto normed = [&] { return layer.norm(to(input, layer.norm.weight.dtype())); };
+    const auto normed = [&] { return layer.norm(to(input, layer.norm.norm.weight.dtype())); };
     Tensor hidden_states = normed();
     AttentionResult mixed;
     switch (layer.kind) {
@@ -258,7 +238,7 @@ class NemotronH : public MambaHybrid {
 
  private:
   struct Layer {
-    NemotronNorm norm;
+    NormModule norm;
     char kind = 'M';
     Mamba2Mixer mamba;
     AttentionBlock attention;
@@ -267,7 +247,6 @@ class NemotronH : public MambaHybrid {
   };
 
   std::vector<Layer> layers_;
-  NemotronNorm norm_f_;
 };
 
 }  // namespace

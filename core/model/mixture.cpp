@@ -183,6 +183,30 @@ Chosen choose_of_minimax(const Tensor& hidden, const Tensor& weight, const Tenso
   return chosen;
 }
 
+// HYV3TopKRouter
+Chosen choose_of_hunyuan_v3(const Tensor& hidden, const Tensor& weight, const Tensor& correction, std::int64_t k) {
+  const Tensor rows = view(hidden, hidden.sizes());
+  Chosen chosen;
+  const auto logits = [&] {
+    const Tensor cast = to(rows, Dtype::float32);
+    return linear(cast, to(weight, Dtype::float32), {});
+  };
+  chosen.logits = logits();
+  const Tensor probabilities = sigmoid(chosen.logits);
+  const Tensor for_choice = add(probabilities, correction);
+  const TopK top = topk(for_choice, k);
+  chosen.indices = top.indices;
+  Tensor weights = gather_columns(probabilities, chosen.indices);
+  const auto normed = [&] {
+    const auto sum = [&] { return sum_dim(weights, 1, true); };
+    const Tensor denominator = add_scalar(sum());
+    return div_both(weights, denominator);
+  };
+  weights = normed();
+  chosen.weights = mul_scalar(weights);
+  return chosen;
+}
+
 // Ernie4_5_MoeTopKRouter: outside autocast
 Chosen choose_of_ernie(const Tensor& rows, const Tensor& weight, const Tensor& correction, std::int64_t k) {
   Chosen chosen;
@@ -303,6 +327,8 @@ Chosen Mixture::choose(const Tensor& rows, const Tensor& weight) const {
     case RouterKind::deepseek_v2: return choose_of_deepseek_v2(rows, weight, e);
     case RouterKind::deepseek_v3: return choose_of_deepseek_v3(rows, weight, correction, e);
     case RouterKind::minimax: return choose_of_minimax(rows, weight, correction, e.per_token);
+    case RouterKind::phimoe: return choose_by_sparse_mixer(rows, router_linear);
+    case RouterKind::hunyuan_v3: return choose_of_hunyuan_v3(rows, weight, correction, e.per_token);
     case RouterKind::ernie: return choose_of_ernie(rows, weight, correction, e.per_token);
     case RouterKind::other: break;
   }
@@ -359,7 +385,8 @@ Tensor Mixture::run_experts(const Tensor& rows, const Tensor& top_weights, const
 bool peft_adapts_experts(const Architecture& a) {
   static constexpr std::string_view kConverted[] = {"minimax",      "minimax_m2",     "deepseek_v2",   "deepseek_v3", "deepseek_v32",
                                                     "ernie4_5_moe", "glm4_moe",       "glm4_moe_lite", "glm_moe_dsa", "qwen3_moe",
-                                                    "qwen3_next",   "hunyuan_v1_moe", "olmoe",         "mixtral"};
+                                                    "qwen3_next",   "hunyuan_v1_moe", "olmoe",         "mixtral",     "dots1",
+                                                    "solar_open",   "flex_olmo",      "exaone_moe"};
   const bool known = std::find(std::begin(kConverted), std::end(kConverted), a.model_type) != std::end(kConverted);
   return a.experts.count > 0 && known;
 }
@@ -391,6 +418,19 @@ Tensor Mixture::forward(const Tensor& input) const {
     return has_shared ? add(routed, shared.forward(input)) : routed;
   }
   const Tensor rows = view(input, {batch * sequence, hidden});
+  if (a.experts.router == RouterKind::hunyuan_v3) {
+    const Chosen chosen = choose(rows, adapted_router());
+    const Tensor routed = run_experts(rows, chosen.weights, chosen.indices);
+    const auto combined = [&] {
+      if (!a.experts.float_combine) return add(routed, shared.forward(rows));
+      const auto sum = [&] {
+        const Tensor first = to(routed, Dtype::float32);
+        return add(first, to(shared.forward(rows), Dtype::float32));
+      };
+      return to(sum(), rows.dtype());
+    };
+    return reshape(combined(), input.sizes());
+  }
   Tensor shared_output;
   if (has_shared) shared_output = shared.forward(a.experts.router == RouterKind::hunyuan ? input : rows);
   const Chosen chosen = choose(rows, adapted_router());

@@ -38,11 +38,15 @@ struct Mixture {
     Tensor logits, weights, indices;
   };
 
+  Tensor run_experts(const Tensor& rows, const Tensor& weights, const Tensor& indices) const;
+
  private:
   Chosen choose(const Tensor& rows, const Tensor& weight) const;
   Tensor adapted_router() const;
-  Tensor run_experts(const Tensor& rows, const Tensor& weights, const Tensor& indices) const;
 };
+
+// PhimoeTopKRouter (sparse_mixer.cpp)
+Mixture::Chosen choose_by_sparse_mixer(const Tensor& rows, const Linear& router);
 
 // By the name of its module.
 struct NamedMixture {

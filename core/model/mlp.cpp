@@ -6,6 +6,46 @@
 
 namespace llmem {
 
+namespace {
+
+// XIELUActivation._xielu_python
+Tensor xielu(const Mlp::Xielu& of, const Tensor& x) {
+  const ModuleScope scope(x.device(), "act_fn");
+  const Tensor alpha_p = softplus(of.alpha_p);
+  const auto negative_alpha = [&] {
+    const Tensor positive = softplus(of.alpha_n);
+    return add(of.beta, positive);
+  };
+  const Tensor alpha_n = negative_alpha();
+  const Tensor above = unary_no_grad(x, "gt", Dtype::boolean);
+  const auto upper = [&] {
+    const auto product = [&] {
+      const Tensor first = mul(alpha_p, x);
+      return mul(first, x);
+    };
+    const Tensor quadratic = product();
+    return add(quadratic, mul(of.beta, x));
+  };
+  const Tensor where_above = upper();
+  const auto lower = [&] {
+    const auto product = [&] {
+      const auto difference = [&] {
+        const auto exponential = [&] { return expm1_of(minimum(x, of.eps)); };
+        const Tensor less_one = exponential();
+        return sub(less_one, x);
+      };
+      const Tensor inner = difference();
+      return mul(inner, alpha_n);
+    };
+    const Tensor scaled = product();
+    return add(scaled, mul(of.beta, x));
+  };
+  const Tensor where_below = lower();
+  return where_both(above, where_above, where_below);
+}
+
+}  // namespace
+
 Tensor Mlp::forward(const Tensor& input) const {
   Device& device = input.device();
   const Architecture& a = *architecture;
@@ -16,7 +56,8 @@ Tensor Mlp::forward(const Tensor& input) const {
     return projection.forward(from);
   };
   const auto activated = [&](const Tensor& from) {
-    return call_module(device, from, activation_function, {}, [&](const Tensor& states) { return activate(a.activation, states); });
+    return call_module(device, from, activation_function, {},
+                       [&](const Tensor& states) { return xielu.beta ? llmem::xielu(xielu, states) : activate(a.activation, states); });
   };
   Tensor product;
   if (gate_up.weight) {
@@ -44,6 +85,10 @@ Tensor Mlp::forward(const Tensor& input) const {
   } else {
     product = named('u', up, x);
     product = activated(product);
+  }
+  if (norm.present) {
+    const ModuleScope inner(device, name_of(a.names.mlp, 'n'), Category::norms);
+    product = norm.forward(product);
   }
   product = named('d', down, product);
   return a.dropout_in_blocks ? dropout(product, a.dropout) : product;

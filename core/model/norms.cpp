@@ -33,6 +33,45 @@ Tensor rms_float(Tensor hidden_states, const Tensor& weight) {
   return to(mul(weight, hidden_states), input_dtype);
 }
 
+// HeliumRMSNorm, NemotronHRMSNorm: the weight in fp32, too
+Tensor rms_all_float(Tensor hidden_states, const Tensor& weight) {
+  const Dtype input_dtype = hidden_states.dtype();
+  hidden_states = to(hidden_states, Dtype::float32);
+  const auto mean_square = [&] { return mean_last(square(hidden_states)); };
+  const Tensor variance = mean_square();
+  const auto scaled = [&] { return mul(hidden_states, rsqrt(add_scalar(variance))); };
+  hidden_states = scaled();
+  const auto product = [&] { return mul(to(weight, Dtype::float32), hidden_states); };
+  const Tensor weighted = product();
+  return to(weighted, input_dtype);
+}
+
+// Llama4TextL2Norm
+Tensor l2(const Tensor& x) {
+  const auto normed = [](const Tensor& as_float) {
+    const auto mean_square = [&] { return mean_last(square(as_float)); };
+    const auto shifted = [&] { return add_scalar(mean_square()); };
+    return mul(as_float, rsqrt(shifted()));
+  };
+  const Tensor made = normed(to(x, Dtype::float32));
+  return to(made, x.dtype());
+}
+
+// Gemma4RMSNorm
+Tensor rms_by_power(const Tensor& x, const Tensor& weight) {
+  const auto normed = [](const Tensor& as_float) {
+    const auto mean_square = [&] { return mean_last(square(as_float)); };
+    const Tensor mean_squared = add_scalar(mean_square());
+    return mul(as_float, power(mean_squared));
+  };
+  Tensor output = normed(to(x, Dtype::float32));
+  if (weight) {
+    const auto weighted = [&] { return mul(output, to(weight, Dtype::float32)); };
+    output = weighted();
+  }
+  return to(output, x.dtype());
+}
+
 // Gemma2RMSNorm
 Tensor rms_one_plus(const Tensor& x, const Tensor& weight) {
   Tensor output;
@@ -88,6 +127,13 @@ Tensor normed(const Norm& norm, const Tensor& hidden_states) {
     case NormKind::rms_fused: return fused_norm(hidden_states, norm.weight, {});
     case NormKind::rms_float: return rms_float(hidden_states, norm.weight);
     case NormKind::rms_one_plus: return rms_one_plus(hidden_states, norm.weight);
+    case NormKind::rms_all_float: return rms_all_float(hidden_states, norm.weight);
+    case NormKind::l2: return l2(hidden_states);
+    case NormKind::rms_after: {
+      const Tensor output = l2(hidden_states);
+      return mul(output, norm.weight);
+    }
+    case NormKind::rms_by_power: return rms_by_power(hidden_states, norm.weight);
     case NormKind::layer: return layer_norm(hidden_states, norm.weight, norm.bias);
     case NormKind::layer_bare: {  // OlmoLayerNorm
       const Dtype input_dtype = hidden_states.dtype();

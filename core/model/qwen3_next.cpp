@@ -260,8 +260,14 @@ class Qwen3Next : public Body {
   Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const override {
     const Tensor inputs_embeds = embedded_ids(embed_tokens_, "embed_tokens", ids, options);
     context.position_ids = arange_positions(inputs_embeds, options);
+    if (is_grid(a_.rotary)) {
+      const GridPositions made = grid_positions(context.position_ids, inputs_embeds.size(0), a_.rotary);
+      context.grid_positions = made.grid;
+      context.position_ids = made.text;
+    }
     context.attention_mask = causal_mask(inputs_embeds, context.position_ids, options);
-    context.position_embeddings = rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
+    context.position_embeddings =
+        rotary_emb_.forward(is_grid(a_.rotary) ? context.grid_positions : context.position_ids, inputs_embeds.dtype(), a_.rotary);
     locals = {inputs_embeds};
     return inputs_embeds;
   }

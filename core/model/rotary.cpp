@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tensor/complex.h"
 #include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
@@ -18,7 +19,9 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
     const Tensor positions = unary_no_grad(position_ids, "float", Dtype::float32);
     const bool exact = inverse_frequencies.dtype() == Dtype::float32;  // FSDP1 casts buffers
     const Tensor inverse = exact ? inverse_frequencies : unary_no_grad(inverse_frequencies, "float", Dtype::float32);
-    frequencies = device.empty({1, sequence, half}, Dtype::float32);
+    Dims sizes = position_ids.sizes();
+    sizes.push_back(half);
+    frequencies = device.empty(sizes, Dtype::float32);
   }
   if (kind == Rotary::complex) {  // DeepseekV2RotaryEmbedding: complex numbers, which take as much as two floats
     const Dims sizes{1, sequence, 2 * half};
@@ -29,6 +32,20 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
     }
     return {mul_scalar(polar), {}};
   }
+  if (kind == Rotary::grid_in_turns || kind == Rotary::grid_in_parts) {
+    Tensor cos = mul_scalar(unary_no_grad(frequencies, "cos", Dtype::float32));
+    Tensor sin = mul_scalar(unary_no_grad(frequencies, "sin", Dtype::float32));
+    // recomposition_frequencies
+    const auto composed = [&](const Tensor& of) {
+      const Tensor first = select(of, 0);
+      const Tensor whole = kind == Rotary::grid_in_parts ? device.empty(first.sizes(), Dtype::float32) : first;
+      return cat({whole, whole}, 2);
+    };
+    sin = composed(sin);
+    cos = composed(cos);
+    const Tensor cos_cast = to(cos, dtype);
+    return {cos_cast, to(sin, dtype)};
+  }
   const Tensor angles = kind == Rotary::chunked       ? frequencies
                         : kind == Rotary::pairs_float ? repeat_interleave_no_grad(frequencies)
                                                       : cat({frequencies, frequencies}, 2);
@@ -37,6 +54,14 @@ RotaryEmbedding::Angles RotaryEmbedding::forward(const Tensor& position_ids, Dty
   if (kind == Rotary::halves_float || kind == Rotary::repeated_float) return {cos, sin};
   const Tensor cos_cast = to(cos, dtype);
   return {cos_cast, to(sin, dtype)};
+}
+
+GridPositions grid_positions(const Tensor& position_ids, std::int64_t rows, Rotary kind) {
+  const bool knows_text = kind == Rotary::grid_in_turns;
+  const std::int64_t sequence = position_ids.size(-1);
+  const Tensor all = expand(view(position_ids, {1, 1, sequence}), {knows_text ? 4 : 3, rows, sequence});
+  if (!knows_text) return {all, {}};
+  return {narrow(all, 0, 1, 3), select(all, 0)};
 }
 
 namespace {
@@ -68,6 +93,8 @@ Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool pairs
 }
 
 }  // namespace
+
+Tensor turned_halves(const Tensor& x, const Tensor& cos, const Tensor& sin) { return rotated(x, cos, sin, false, false); }
 
 namespace {
 
@@ -102,7 +129,7 @@ Tensor turned_neighbours(const Tensor& first, const Tensor& second, const Tensor
 QueryAndKey turned_as_complex(const Tensor& query, const Tensor& key, const Tensor& numbers) {
   const Tensor q = to(query, Dtype::float32), k = to(key, Dtype::float32);
   const auto turned = [&](const Tensor& states, Dtype dtype) {
-    const Tensor product = mul(states, numbers);
+    const Tensor product = mul_complex(states, numbers);
     return to(product, dtype);
   };
   const Tensor turned_query = turned(q, query.dtype());
@@ -127,7 +154,7 @@ QueryAndKey apply_rotary(const Architecture& a, const Tensor& query, const Tenso
     return {turned_query, turned_neighbours(k1, k2, c, s), {}};
   }
   Tensor cos = unsqueeze(angles.cos, 1), sin = unsqueeze(angles.sin, 1);
-  const bool pairs = a.rotary != Rotary::halves && a.rotary != Rotary::halves_float;
+  const bool pairs = a.rotary == Rotary::pairs || a.rotary == Rotary::pairs_float || a.rotary == Rotary::repeated_float;
   if (a.rotary == Rotary::pairs || a.rotary == Rotary::repeated_float) {
     cos = repeat_interleave_no_grad(narrow(cos, 3, 0, cos.size(-1) / 2));
     sin = repeat_interleave_no_grad(narrow(sin, 3, 0, sin.size(-1) / 2));
@@ -164,7 +191,7 @@ QueryAndKey apply_rotary(const Architecture& a, const Tensor& query, const Tenso
     return {cast, to(turned_key, dtype), {}};
   }
   const Tensor turned_query = turned(query), turned_key = turned(key);
-  if (a.rotary == Rotary::halves) return {turned_query, turned_key, {}};
+  if (a.rotary != Rotary::halves_float && a.rotary != Rotary::repeated_float) return {turned_query, turned_key, {}};
   const Tensor cast = to(turned_query, dtype);
   return {cast, to(turned_key, dtype), {}};
 }

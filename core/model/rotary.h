@@ -17,6 +17,17 @@ struct RotaryEmbedding {
   Angles forward(const Tensor& position_ids, Dtype dtype, Rotary kind = Rotary::halves) const;
 };
 
+// Positions of a model that sees: [3, B, S] along time, height and width, and [B, S] of the text, of which some classes know none.
+struct GridPositions {
+  Tensor grid, text;
+};
+constexpr bool is_grid(Rotary kind) { return kind == Rotary::grid_in_turns || kind == Rotary::grid_in_parts; }
+// Qwen3VLTextModel, Qwen2_5_VLTextModel: what their forwards make of [S] (or of what they are given, [1, S]).
+GridPositions grid_positions(const Tensor& position_ids, std::int64_t rows, Rotary kind);
+
+// (x * cos) + (rotate_half(x) * sin)
+Tensor turned_halves(const Tensor& x, const Tensor& cos, const Tensor& sin);
+
 struct QueryAndKey {
   Tensor query, key;
   Tensors parts;  // what was turned and what was not, where these are locals of the attention's forward and live as long

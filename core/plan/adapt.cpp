@@ -190,24 +190,33 @@ void adapt_experts(Device& device, const NamedMixture& named, const AdapterOptio
   const Mixture& mixture = *named.mixture;
   const Architecture& a = *mixture.architecture;
   const std::int64_t experts = a.experts.count, hidden = a.hidden_size;
-  const std::string layer(named.name, 0, named.name.rfind('.') + 1);
   const auto adapt = [&](std::optional<LoraAdapter>& adapter, const std::string& module, const Tensor& weight, std::int64_t ranks,
                          std::int64_t in, std::int64_t out) {
     const ModuleScope scope(device, module);
     adapter.emplace();
     adapter->a = weight_of(device, "lora_A", {ranks, in}, weight.dtype());
     adapter->b = weight_of(device, "lora_B", {out, ranks}, weight.dtype());
-    const auto last =
-        std::find_if(made.rbegin(), made.rend(), [&](const NamedAdapter& other) { return other.module.rfind(layer, 0) == 0; });
-    made.insert(last == made.rend() ? made.end() : last.base(), {module, &*adapter});
+    made.push_back({module, &*adapter});
   };
   ExpertAdapters& adapters = *mixture.adapters;
   const auto member = [&](char role) { return named.name + "." + std::string(name_of(a.names.mixture, role)); };
   const std::string of_experts = member('E');
-  if (mixture.router) adapt(adapters.router, member('R'), mixture.router, options.rank, hidden, experts);
+  if (mixture.router && !mixture.router_linear.weight) adapt(adapters.router, member('R'), mixture.router, options.rank, hidden, experts);
   const std::int64_t width = mixture.gate_up.size(1);
   adapt(adapters.gate_up, of_experts + ".gate_up_proj", mixture.gate_up, 2 * options.rank * experts, hidden, width);
   adapt(adapters.down, of_experts + ".down_proj", mixture.down, options.rank * experts, mixture.down.size(2), hidden);
+}
+
+// The order of model.named_parameters(), in which adapters are cast and given to the optimizer.
+void in_order_of_modules(const CausalLm& model, std::vector<NamedAdapter>& made) {
+  std::map<std::string_view, std::size_t> place;
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const std::string& name = model.parameters()[i].name;
+    place[name] = i;
+    place.emplace(module_of(name), i);
+  }
+  const auto before = [&](const NamedAdapter& one, const NamedAdapter& other) { return place[one.module] < place[other.module]; };
+  std::stable_sort(made.begin(), made.end(), before);
 }
 
 }  // namespace
@@ -314,6 +323,7 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
   for (const NamedLinear* each : adapted) made.push_back({each->name, &*each->linear.parts->adapter});
   if (on_experts) {
     for (const NamedMixture& each : model.mixtures()) adapt_experts(device, each, options, made);
+    in_order_of_modules(model, made);
   }
   const Copies copies = train_copies(device, model, options.modules_to_save);
   // cast_adapter_dtype: half-precision adapters become fp32 once all are made.

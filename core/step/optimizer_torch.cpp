@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "step/optimizer.h"
@@ -89,12 +90,27 @@ class Moments : public Optimizer {
     return options_.name == OptimizerName::adamax || (options_.name == OptimizerName::adagrad && list == rule_.lists[1]);
   }
 
+  // aten/src/ATen/native/ForeachUtils.h, _group_tensors_by_first_tensors_device_and_dtype: a hash map, whose last key comes first.
+  std::vector<const NamedTensor*> by_dtype() const {
+    std::vector<std::vector<const NamedTensor*>> groups;
+    for (const NamedTensor& parameter : parameters_) {
+      const auto same = [&](const auto& group) { return group.front()->tensor.dtype() == parameter.tensor.dtype(); };
+      auto group = std::find_if(groups.begin(), groups.end(), same);
+      if (group == groups.end()) group = groups.insert(groups.begin(), std::vector<const NamedTensor*>());
+      group->push_back(&parameter);
+    }
+    std::vector<const NamedTensor*> all;
+    for (const auto& group : groups) all.insert(all.end(), group.begin(), group.end());
+    return all;
+  }
+
   void update_foreach() {
     std::vector<Tensor> alive;
+    const std::vector<const NamedTensor*> parameters = by_dtype();
     const auto list = [&](const char* name) {
-      for (const NamedTensor& parameter : parameters_) {
-        const ModuleScope scope = scope_of(parameter);
-        alive.push_back(like(name, parameter.tensor));
+      for (const NamedTensor* parameter : parameters) {
+        const ModuleScope scope = scope_of(*parameter);
+        alive.push_back(like(name, parameter->tensor));
       }
     };
     if (copies_gradients()) list("copied_grad");

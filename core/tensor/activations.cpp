@@ -40,7 +40,7 @@ Tensor relu(const Tensor& self) { return activation_of_result("relu", self); }
 Tensor tanh_of(const Tensor& self) { return activation_of_result("tanh", self); }
 
 // torch/csrc/autograd/FunctionsManual.cpp, pow_backward: grad * (exponent * self.pow(exponent - 1)). Autocast runs pow in fp32.
-Tensor cube(const Tensor& input) {
+Tensor power(const Tensor& input) {
   const Tensor self = autocast_float(input);
   Recorder grad("pow", {&self});
   Saved self_ = grad.save_if(grad.recording(), self);

@@ -353,7 +353,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     return composite(q, k, v, dropout);
   }
   if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()), dropout);
-  const bool flash = q.dtype() != Dtype::float32 && v.size(3) == q.size(3) && query.device().gpu().compute_capability >= 80;
+  const bool flash =
+      q.dtype() != Dtype::float32 && v.size(3) == q.size(3) && q.size(3) <= 256 && query.device().gpu().compute_capability >= 80;
   return flash ? flash_of_any_head(q, k, v, dropout) : efficient(q, k, v, {}, dropout);
 }
 

@@ -328,7 +328,9 @@ class Engine {
       for (const Tensor& input : inputs)
         if (input) device_.meter.reads(input.bytes_read());
       node.gradients.clear();
-      outputs = node.backward(inputs);
+      // What got no gradient gives none (the generated code asks whether any is defined).
+      const bool any = std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return static_cast<bool>(input); });
+      outputs = any ? node.backward(inputs) : Tensors(node.next.size());
       validate(node, outputs);
     }
     device_.unwanted_gradients = 0;

@@ -47,13 +47,16 @@ void set_data(const Tensor& self, const Tensor& data);                  // self.
 Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);  // any elementwise op outside the graph
 Tensor cat(const Tensors& parts, int d);
 Tensor sub(const Tensor& self, const Tensor& other);
-Tensor cube(const Tensor& self);  // pow(3)
-Tensor gelu(const Tensor& self);  // exact or by tanh
+Tensor power(const Tensor& self);  // pow of a number other than 2
+Tensor gelu(const Tensor& self);   // exact or by tanh
 Tensor relu(const Tensor& self);
 Tensor masked_fill(const Tensor& self, const Tensor& mask);  // by a number
 Tensor clamp(const Tensor& self);
-Tensor cumulative_sum(const Tensor& self);                                      // along the rows of [B, S], no gradient
-Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise);  // otherwise: no gradient
+Tensor cumulative_sum(const Tensor& self);                                       // along the rows of [B, S], no gradient
+Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise);   // otherwise: no gradient
+Tensor where_both(const Tensor& mask, const Tensor& self, const Tensor& other);  // of one shape, both with gradients
+Tensor minimum(const Tensor& self, const Tensor& other);                         // other: no gradient
+Tensor expm1_of(const Tensor& self);
 Tensor tanh_of(const Tensor& self);
 Tensor dropout(const Tensor& self, double probability);
 // torch.nn.functional.layer_norm over the last dimension; weight and bias may be none.
@@ -141,6 +144,12 @@ Tensor div_both(const Tensor& self, const Tensor& other);                       
 Tensor sum_dim(const Tensor& self, int d, bool keep);
 Tensor gather_columns(const Tensor& self, const Tensor& index);  // gather(-1, index)
 Tensor max_last(const Tensor& self);                             // max(-1, keepdim=True).values
+Tensor scatter_number(const Tensor& self, const Tensor& index);  // scatter(-1, index, a number)
+// full([N, columns]).scatter_(1, index, values)
+Tensor scatter_columns(const Tensor& values, const Tensor& index, std::int64_t columns);
+Tensor repeat_rows(const Tensor& self, std::int64_t times);  // repeat(times, 1) of a matrix
+// PhimoeMultiplier: [N, 1] from scores [N, E], a multiplier [N, 1] of an index [N, 1], gates [N, E] and a mask [N, 1]
+Tensor sparse_multiplier(const Tensor& scores, const Tensor& multiplier, const Tensor& index, const Tensor& gates, const Tensor& mask);
 Tensor sigmoid(const Tensor& self);
 
 // ---- ends of the model

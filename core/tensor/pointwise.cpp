@@ -15,12 +15,19 @@ Dtype promoted(Dtype a, Dtype b) {
   return Dtype::float32;
 }
 
+// aten/src/ATen/native/TypeProperties.cpp, result_type: a floating scalar tensor has no say beside one with dimensions.
+Dtype promoted(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return a.dtype();
+  if ((a.dim() == 0) != (b.dim() == 0) && is_floating(a.dtype()) && is_floating(b.dtype())) return a.dim() == 0 ? b.dtype() : a.dtype();
+  return promoted(a.dtype(), b.dtype());
+}
+
 }  // namespace
 
 Tensor elementwise(const Tensor& a, const Tensor& b) {
   const Dims sizes = broadcast(a.sizes(), b.sizes());
   const Dims strides = elementwise_strides(sizes, {expanded_strides(a.layout(), sizes), expanded_strides(b.layout(), sizes)});
-  return a.device().empty_strided({sizes, strides}, promoted(a.dtype(), b.dtype()));
+  return a.device().empty_strided({sizes, strides}, promoted(a, b));
 }
 
 // c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4
