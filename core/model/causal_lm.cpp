@@ -388,6 +388,9 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   Device& device = ids.device();
   if (hooks.before) hooks.before(-1, ids);
   Tensor hidden = hidden_states(ids, options, hooks), outputs = hidden;
+  // A loss that takes the head over reads its weight outside of the head's own forward.
+  if (device.module_hooks && options.loss == Loss::liger_fused_linear)
+    device.module_hooks->look(std::uint64_t{device.module()} * parts + itself, lm_head_.weight);
   const ModuleScope scope(device, architecture_->names.head, Category::logits_and_loss);
   if (architecture_->scaled_head_input) hidden = mul_scalar(hidden);
   const auto project = [&] {
@@ -465,9 +468,12 @@ Tensor CausalLm::label_probabilities(const Tensor& ids, const Tensor& labels, co
 }
 
 FusedHead CausalLm::fused_head(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
+  if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(ids.device(), architecture_->names.head, Category::logits_and_loss);
-  return llmem::fused_head(hidden, lm_head_.weight, labels, options.num_items);
+  FusedHead outputs = llmem::fused_head(hidden, lm_head_.weight, labels, options.num_items);
+  if (hooks.after) outputs.log_probabilities = hooks.after(-1, outputs.log_probabilities);
+  return outputs;
 }
 
 void CausalLm::train_copies(const Tensor& embedding, const Tensor& head) {

@@ -27,8 +27,9 @@ struct QuantizedWeight {
 
 // PEFT's low-rank adapter.
 struct LoraAdapter {
-  Tensor a, b;       // [rank, in], [out, rank]
-  Tensor magnitude;  // DoRA: [out]
+  Tensor a, b;                                  // [rank, in], [out, rank]
+  Tensor magnitude;                             // DoRA: [out]
+  std::optional<Dtype> seen_as = std::nullopt;  // what `a` says that it is held in, where it is computed with in another dtype
   double dropout = 0.0;
   bool enabled = true;
 };

@@ -105,7 +105,7 @@ Tensor with_adapter(const Linear& layer, const Tensor& input, Tensor result) {
   // x = self._cast_input_dtype(x, lora_A.weight.dtype)
   Device& device = input.device();
   if (device.module_hooks && !device.stopped) device.module_hooks->look(std::uint64_t{device.module()} * parts + itself, adapter.a);
-  const Tensor x = converts ? to(input, adapter.a.dtype()) : input;
+  const Tensor x = converts ? to(input, adapter.seen_as.value_or(adapter.a.dtype())) : input;
   if (adapter.magnitude) {
     result = with_dora(layer, x, result);
   } else {

@@ -30,7 +30,7 @@ Tensor weight_of(Device& device, const char* name, const Dims& sizes, Dtype dtyp
 }
 
 // AutoGPTQ and GPTQModel, nn_modules/qlinear, QuantLinear's buffers: 8 values in an int32, along the inputs; their zeros along the outputs.
-void load_gptq(Device& device, const Linear& linear, const BaseQuantization& quantization) {
+void load_gptq(Device& device, const Linear& linear, const BaseQuantization& quantization, const Pack& pack) {
   constexpr std::int64_t packed = 8;
   QuantizedWeight& made = linear.parts->quantized.emplace();
   made.gptq = true;
@@ -38,14 +38,22 @@ void load_gptq(Device& device, const Linear& linear, const BaseQuantization& qua
   made.in = linear.weight.size(1);
   made.dtype = made.compute_dtype = Dtype::float16;
   const std::int64_t groups = divide_up(made.in, quantization.group_size);
-  made.data = weight_of(device, "qweight", {made.in / packed, made.out}, Dtype::int32);
-  made.zeros = weight_of(device, "qzeros", {groups, made.out / packed}, Dtype::int32);
+  const Dims values{made.in / packed, made.out}, zeros{groups, made.out / packed};
+  if (pack) {
+    // fms-acceleration, plugins/accelerated-peft, framework_plugin_autogptq.py: integers are seen as halves, so that FSDP takes them.
+    const auto as_halves = [](const Dims& sizes) { return Dims{sizes[0], 2 * sizes[1]}; };
+    made.data = pack(linear.weight, as_halves(values), false);
+    made.zeros = pack(made.data, as_halves(zeros), true);
+  } else {
+    made.data = weight_of(device, "qweight", values, Dtype::int32);
+    made.zeros = weight_of(device, "qzeros", zeros, Dtype::int32);
+  }
   made.scale = weight_of(device, "scales", {groups, made.out}, Dtype::float16);
   made.group_index = weight_of(device, "g_idx", {made.in}, Dtype::int32);
 }
 
 // bitsandbytes.functional.quantize_4bit's state: a scale for 64 values; double-quantised, 256 scales share another.
-void quantize(Device& device, const Linear& linear, const BaseQuantization& quantization, Dtype dtype) {
+void quantize(Device& device, const Linear& linear, const BaseQuantization& quantization, Dtype dtype, const Pack& pack) {
   constexpr std::int64_t block = 64, block_of_scales = 256, table = 16, second_table = 256;
   QuantizedWeight& made = linear.parts->quantized.emplace();
   made.bits = quantization.bits;
@@ -62,7 +70,8 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
     made.scale = of("SCB", {made.out}, Dtype::float32);
     return;
   }
-  made.data = of("weight", {divide_up(values, 2), 1}, Dtype::uint8);
+  const Dims packed{divide_up(values, 2 * size_of(quantization.storage).count), 1};  // functional.py, quantize_4bit
+  made.data = pack ? pack(linear.weight, packed, false) : of("weight", packed, quantization.storage);
   made.code = of("code", {table}, Dtype::float32);
   if (!quantization.double_quant) {
     made.absmax = of("absmax", {blocks}, Dtype::float32);
@@ -76,22 +85,35 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
 
 }  // namespace
 
+namespace {
+
 // transformers' get_modules_to_not_convert: the head stays as it is, be it tied or not.
+std::vector<const NamedLinear*> converted_linears(const CausalLm& model, const BaseQuantization& quantization) {
+  std::vector<const NamedLinear*> converted;
+  // integrations/bitsandbytes.py, replace_with_bnb_linear: `type(module) is nn.Linear`, which FalconLinear is not
+  if (model.architecture().model_type == "falcon" && !quantization.gptq) return converted;
+  for (const NamedLinear& each : model.linears())
+    if (each.name != "lm_head" && !any_ends(each.name, quantization.skip)) converted.push_back(&each);
+  return converted;
+}
+
+}  // namespace
+
+void quantize_linears(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, const Pack& pack) {
+  for (const NamedLinear* each : converted_linears(model, quantization)) {
+    const ModuleScope scope(device, each->name);
+    if (quantization.gptq)
+      load_gptq(device, each->linear, quantization, pack);
+    else
+      quantize(device, each->linear, quantization, dtype, pack);
+  }
+}
+
 void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
                     const std::vector<Tensor>& others) {
   std::vector<TensorImpl*> converted;
-  // integrations/bitsandbytes.py, replace_with_bnb_linear: `type(module) is nn.Linear`, which FalconLinear is not
-  const bool own_linears = model.architecture().model_type == "falcon" && !quantization.gptq;
-  for (const NamedLinear& each : model.linears()) {
-    if (own_linears) break;
-    if (each.name == "lm_head" || any_ends(each.name, quantization.skip)) continue;
-    const ModuleScope scope(device, each.name);
-    if (quantization.gptq)
-      load_gptq(device, each.linear, quantization);
-    else
-      quantize(device, each.linear, quantization, dtype);
-    converted.push_back(each.linear.weight.get());
-  }
+  quantize_linears(device, model, quantization, dtype, {});
+  for (const NamedLinear* each : converted_linears(model, quantization)) converted.push_back(each->linear.weight.get());
   for (const Tensor& tensor : others) {
     if (std::find(converted.begin(), converted.end(), tensor.get()) != converted.end()) continue;
     tensor->storage->allocate();

@@ -15,6 +15,12 @@ namespace llmem {
 void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
                     const std::vector<Tensor>& others);
 
+// The same of a model whose parameters are given memory later: `pack` gives a weight's packed values their tensor, of these sizes. The
+// scales get memory at once.
+// `beside`: it is one more than the weight.
+using Pack = std::function<Tensor(const Tensor& weight, const Dims& sizes, bool beside)>;
+void quantize_linears(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, const Pack& pack);
+
 // peft.prepare_model_for_kbit_training: what is left in half precision becomes fp32.
 void prepare_for_training(Device& device, const std::vector<NamedTensor>& parameters);
 

@@ -369,16 +369,23 @@ class PartitionedOptimizer {
 
 Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& architecture) {
   Rank rank = whole_model(device, spec, architecture);
-  if (spec.training.optimizer.name == OptimizerName::adagrad) rank.buffers = states_of_first_adagrad(device, rank.optimized);
-  cast_parameters(device, rank.has_adapters ? with_adapters(rank.model->parameters(), rank.optimized) : rank.model->parameters(),
-                  spec.training.weights);
-  const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, rank.optimized);
-  rank.optimized.clear();
-  rank.updated = optimizer->master();
   rank.clips = false;
-  rank.before_micro_batch = [optimizer](bool boundary) { optimizer->begin_micro_batch(boundary); };
-  rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
-  rank.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
+  // deepspeed.initialize
+  const auto initialize = [&device, &spec, &architecture](Rank& begun) {
+    if (spec.training.optimizer.name == OptimizerName::adagrad) begun.buffers = states_of_first_adagrad(device, begun.optimized);
+    cast_parameters(device, begun.has_adapters ? with_adapters(begun.model->parameters(), begun.optimized) : begun.model->parameters(),
+                    spec.training.weights);
+    const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, begun.optimized);
+    begun.optimized.clear();
+    begun.updated = optimizer->master();
+    begun.before_micro_batch = [optimizer](bool boundary) { optimizer->begin_micro_batch(boundary); };
+    begun.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
+    begun.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };
+  };
+  if (spec.training.loop == Loop::plain)
+    initialize(rank);
+  else
+    rank.begin_training = initialize;
   return rank;
 }
 

@@ -354,9 +354,16 @@ Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architec
     }
     optimizer->shard_adapters(adapters);
   }
-  optimizer->prepare();
-  device.module_hooks = &optimizer->coordinator();
-  rank.update_groups = optimizer->update_groups();
+  // deepspeed.initialize
+  const auto initialize = [optimizer, &device](Rank& begun) {
+    optimizer->prepare();
+    device.module_hooks = &optimizer->coordinator();
+    begun.update_groups = optimizer->update_groups();
+  };
+  if (training.loop == Loop::plain)
+    initialize(rank);
+  else
+    rank.begin_training = initialize;
   rank.clips = false;
   rank.before_micro_batch = [optimizer](bool synchronize) { optimizer->begin_micro_batch(synchronize); };
   rank.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };

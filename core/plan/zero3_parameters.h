@@ -59,6 +59,7 @@ class ParameterCoordinator : public ModuleHooks {
   void enter(std::uint64_t module, std::initializer_list<const Tensor*> parameters, Tensor& input) override;
   void leave(std::uint64_t module, Tensor& output) override;
   void look(std::uint64_t module, const Tensor& parameter) override;
+  bool of_zero3() const override { return true; }
 
  private:
   using Parameters = std::vector<PartitionedParameter*>;

@@ -104,12 +104,18 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
                      "DeepSpeed offloads parameters in stage 3 only: below it this has no effect, and each GPU holds all of them."});
   if (is_zero(kind) && spec.training.autocast)
     notes.push_back({"/training/autocast", "DeepSpeed's engine switches off an autocast that is not its own: this has no effect."});
+  const std::optional<BaseQuantization>& base = spec.training.base_quantization;
   if (adapters && spec.data.degree > 1 &&
       (kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2))
     notes.push_back({"/parallel/data/kind",
                      std::string("The frozen base is whole on each GPU: this method shares what trains, which are the adapters alone.") +
-                         (spec.training.base_quantization ? "" : " ZeRO-3 and FSDP shard it.")});
-  if (adapters && kind == DataKind::fsdp1)
+                         (base ? " FSDP1 shards it." : " ZeRO-3 and FSDP shard it.")});
+  if (base && kind == DataKind::fsdp1)
+    notes.push_back({"/training/base_quantization",
+                     "FSDP1 shards the packed values only: the scales of all layers are whole on each GPU. Norms, embedding and head stay "
+                     "in the weights' dtype (peft's prepare_model_for_kbit_training is left out, as TRL does where a quantised base is "
+                     "sharded)."});
+  if (adapters && kind == DataKind::fsdp1 && !spec.data.adapters_apart)
     notes.push_back({"/parallel/data/kind",
                      "FSDP1 keeps frozen weights and adapters of a layer in one flat tensor, so that backward makes gradients for all of "
                      "it. FSDP2 does not."});

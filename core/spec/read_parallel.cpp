@@ -26,6 +26,7 @@ constexpr Choice kStrategies[] = {{"FULL_SHARD", full_shard},
                                   {"NO_SHARD", no_shard},
                                   {"HYBRID_SHARD", hybrid_shard},
                                   {"_HYBRID_SHARD_ZERO2", hybrid_shard_zero2}};
+constexpr Choice kWraps[] = {{"transformer", 0}, {"peft", 1}};
 constexpr Choice kPrefetches[] = {{"BACKWARD_PRE", static_cast<int>(BackwardPrefetch::before)},
                                   {"BACKWARD_POST", static_cast<int>(BackwardPrefetch::after)}};
 constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one_forward_one_backward)},
@@ -121,6 +122,21 @@ void read_strategy(ObjectReader& reader, DataParallel& data) {
   data.shards = data.shards && shard > 1;
 }
 
+// Adapters that FSDP1 wraps one by one.
+void check_adapters_apart(const DataParallel& data, const Training& training, Problems& problems) {
+  if (training.adapter.dora)
+    add(problems, {"/training/adapter/dora", "unsupported", "DoRA whose adapters are FSDP1 units of their own is not supported yet."});
+  if (!training.adapter.modules_to_save.empty())
+    add(problems, {"/training/adapter/modules_to_save", "unsupported",
+                   "modules_to_save whose copies are FSDP1 units of their own are not supported yet."});
+  // PEFT casts an adapter's input to what its weight is held in; FSDP gathers the weight in another dtype, and casts no inputs.
+  const Dtype held = training.adapter.upcast ? Dtype::float32 : training.weights;
+  if (training.loop == Loop::plain && !training.autocast && data.param_dtype.value_or(held) != held)
+    add(problems, {"/parallel/data/param_dtype", "conflict",
+                   "adapters that are units of their own are given inputs in the dtype that they are held in (" +
+                       std::string(name_of(held)) + "): give param_dtype null, or an autocast"});
+}
+
 void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& training, Problems& problems) {
   int prefetch = 0;
   data.reduce_dtype = std::nullopt;
@@ -137,7 +153,12 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
     data.backward_prefetch = BackwardPrefetch::none;
   else if (reader.choice("backward_prefetch", kPrefetches, prefetch))
     data.backward_prefetch = static_cast<BackwardPrefetch>(prefetch);
+  // transformers/distributed/fsdp.py, update_fsdp_plugin_peft
+  int wrap = training.loop != Loop::plain;
+  reader.choice("auto_wrap", kWraps, wrap);
   if (training.method != Method::lora) return;
+  data.adapters_apart = wrap != 0;
+  if (data.adapters_apart) return check_adapters_apart(data, training, problems);
   // _flat_param.py, _validate_tensors_to_flatten: "Must flatten tensors with uniform dtype"; adapters are made in fp32.
   if (training.weights != Dtype::float32 && training.adapter.upcast)
     add(problems,

@@ -308,6 +308,52 @@ void check_optimizer(const Spec& spec, Problems& problems) {
     problem("unsupported", "this optimizer is supported neither with zero_redundancy nor with offload yet. Supported: torch's.");
 }
 
+// A quantised base under data parallelism.
+void check_sharded_base(const Spec& spec, Problems& problems) {
+  const DataKind kind = spec.data.kind;
+  const Training& training = spec.training;
+  if (kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2) return;
+  const BaseQuantization& base = *training.base_quantization;
+  if (kind != DataKind::fsdp1 || !spec.data.adapters_apart)
+    return add(problems,
+               {"/training/base_quantization", "unsupported",
+                "a quantised base is not supported where weights are sharded yet but under fsdp1 with auto_wrap \"peft\". Supported: that, "
+                "ddp, zero_redundancy, zero1, zero2."});
+  // _flat_param.py, _validate_tensors_to_flatten
+  if (base.bits != 4)
+    add(problems, {"/training/base_quantization/bits", "conflict", "FSDP1 flattens floating-point parameters only: give 4 bits"});
+  else if (!base.gptq && base.storage != training.weights)
+    add(problems, {"/training/base_quantization/quant_storage", "conflict",
+                   "FSDP1 flattens a layer into one tensor of one dtype: give quant_storage \"" + std::string(name_of(training.weights)) +
+                       "\", the weights' dtype"});
+  // transformers/distributed/fsdp.py, update_fsdp_plugin_peft; packed bytes that are cast are garbage.
+  if (!base.gptq && spec.data.param_dtype && *spec.data.param_dtype != base.storage)
+    add(problems, {"/parallel/data/param_dtype", "conflict", "packed values must not be cast: give quant_storage's dtype, or null"});
+}
+
+// Trainer and SFTTrainer over data parallelism, as accelerate prepares them.
+void check_sharded_loop(const Spec& spec, Problems& problems) {
+  const Training& training = spec.training;
+  const DataKind kind = spec.data.kind;
+  const bool other = spec.tensor.degree > 1 || spec.pipeline.degree > 1 || spec.context.degree > 1;
+  const auto refuse = [&](const char* at, const std::string& what) {
+    add(problems, {at, "unsupported", what + " is not supported yet. Supported: on one GPU, with ddp, fsdp1, zero1, zero2, zero3."});
+  };
+  if (other || kind == DataKind::fsdp2 || kind == DataKind::zero_redundancy) refuse("/training/loop", "a loop of Transformers over this");
+  if (kind == DataKind::zero3 && training.loop == Loop::sft_trainer) refuse("/training/loop", "TRL's fused head over ZeRO-3");
+  if (kind != DataKind::ddp && training.evaluation) refuse("/training/evaluation", "an evaluation over shards");
+}
+
+// Liger's head takes the weight as it is gathered.
+void check_fused_linear(const Spec& spec, Problems& problems) {
+  const Training& training = spec.training;
+  if (training.loss != Loss::liger_fused_linear || !training.autocast) return;
+  const Dtype seen = spec.data.kind == DataKind::fsdp1 ? spec.data.param_dtype.value_or(training.weights) : training.weights;
+  if (*training.autocast != seen)
+    add(problems,
+        {"/training/loss", "unsupported", "liger_fused_linear is not supported under an autocast to another dtype than the weights' yet."});
+}
+
 // What is played on one GPU only, so far, or only where each rank has the whole model.
 void check_parallel(const Spec& spec, Problems& problems) {
   const DataKind kind = spec.data.kind;
@@ -328,14 +374,10 @@ void check_parallel(const Spec& spec, Problems& problems) {
   if (training.method == Method::lora && (tensor || pipeline))
     add(problems, {"/training/method", "unsupported",
                    "lora is not supported with tensor parallelism or a pipeline yet. Supported: with data parallelism."});
-  const bool whole = kind == DataKind::ddp || kind == DataKind::zero_redundancy || kind == DataKind::zero1 || kind == DataKind::zero2;
-  if (training.base_quantization && data && !whole)
-    add(problems, {"/training/base_quantization", "unsupported",
-                   "a quantised base is not supported where weights are sharded yet. Supported: with ddp, zero_redundancy, zero1, zero2."});
-  const bool only_ddp = kind == DataKind::ddp && !tensor && !pipeline && spec.context.degree == 1;
-  if (training.loop != Loop::plain && !only_ddp) refuse("loop", "a loop of Transformers");
+  if (training.base_quantization && data) check_sharded_base(spec, problems);
+  if (training.loop != Loop::plain) check_sharded_loop(spec, problems);
   if (training.objective == Objective::dpo) refuse("objective", "dpo");
-  const bool splits = tensor || pipeline || spec.context.degree > 1 || kind == DataKind::zero3;
+  const bool splits = tensor || pipeline || spec.context.degree > 1;
   if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled || (training.loss == Loss::liger_fused_linear && splits))
     refuse("loss", "a loss that takes the head over");
   if (training.loss == Loss::liger_cross_entropy && spec.context.degree > 1) refuse("loss", "Liger's cross-entropy");
@@ -383,6 +425,23 @@ void check_offload(const Spec& spec, Problems& problems) {
   if (training.loop != Loop::plain && training.checkpointing == Checkpointing::none)
     add(problems, {"/parallel/offload/activations", "unsupported",
                    "a loop of Transformers offloads what checkpointed layers keep: give checkpointing full or loop plain."});
+}
+
+// What Trainer's arguments become: accelerate hands the bf16 or fp16 flag to FSDP and DeepSpeed, and DeepSpeed clips by max_grad_norm.
+void settle_loop(Spec& spec) {
+  Training& training = spec.training;
+  if (training.loop == Loop::plain) return;
+  const DataKind kind = spec.data.kind;
+  if (kind == DataKind::fsdp1) {
+    spec.data.param_dtype = training.autocast;
+    spec.data.reduce_dtype = spec.data.buffer_dtype = std::nullopt;
+    const std::optional<BaseQuantization>& base = training.base_quantization;
+    if (base && !base->gptq && base->storage != Dtype::uint8) spec.data.param_dtype = base->storage;
+  }
+  if (kind != DataKind::zero1 && kind != DataKind::zero2 && kind != DataKind::zero3) return;
+  if (training.autocast) training.weights = *training.autocast;
+  training.autocast = std::nullopt;
+  if (!training.max_grad_norm) training.max_grad_norm = 1.0;
 }
 
 // What is played of earlier versions.
@@ -451,10 +510,13 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   spec.context = parallel.context;
   spec.expert = parallel.expert;
   spec.offload = parallel.offload;
-  if (stack == Stack::megatron)
+  if (stack == Stack::megatron) {
     check_megatron(spec.training, problems);
-  else
+  } else {
+    settle_loop(spec);
     check_parallel(spec, problems);
+  }
+  check_fused_linear(spec, problems);
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
   read_allocator(reader.object("allocator"), spec.allocator, problems);

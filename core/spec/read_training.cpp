@@ -133,6 +133,13 @@ void read_base_quantization(ObjectReader& training, std::optional<BaseQuantizati
   std::optional<Dtype> compute = base.compute_dtype;
   read_dtype(reader, "compute_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, compute);
   base.compute_dtype = *compute;
+  static constexpr Choice kStorages[] = {{"uint8", static_cast<int>(Dtype::uint8)},
+                                         {"float32", static_cast<int>(Dtype::float32)},
+                                         {"bfloat16", static_cast<int>(Dtype::bfloat16)},
+                                         {"float16", static_cast<int>(Dtype::float16)}};
+  int storage = static_cast<int>(base.storage);
+  reader.choice("quant_storage", kStorages, storage);
+  base.storage = static_cast<Dtype>(storage);
   read_strings(reader, "skip", "a list of module names", base.skip);
   reader.number("threshold", base.threshold, 0.0, kUnlimited);
   reader.done();
@@ -345,9 +352,6 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   if (training.attention == Attention::flash_attention_2) check_flash_attention(reader, training);
 
   read_choice(reader, "loss", kLosses, training.loss);
-  if (training.loss == Loss::liger_fused_linear && training.autocast && *training.autocast != training.weights) {
-    reader.problem("loss", "unsupported", "liger_fused_linear is not supported under an autocast to another dtype than the weights' yet.");
-  }
   reader.integer("loss_chunk", training.loss_chunk, 1, kLongestSequence);
   read_kernels(reader.object("kernels"), training.liger, problems);
   reader.boolean("keep_loss", training.keep_loss);

@@ -90,6 +90,7 @@ struct BaseQuantization {
   std::int64_t group_size = 128;         // gptq: values of a column that share a scale
   bool double_quant = false;             // 4 bits: the scales themselves in 8 bits
   Dtype compute_dtype = Dtype::float32;  // 4 bits
+  Dtype storage = Dtype::uint8;          // 4 bits: what the bytes are held as (bnb_4bit_quant_storage)
   double threshold = 6.0;                // 8 bits: 0 looks for no outliers
   std::vector<std::string> skip;         // modules left as they are; empty: the head
 };
@@ -215,6 +216,7 @@ struct DataParallel {
   bool use_orig_params = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::before;
   bool forward_prefetch = false;
+  bool adapters_apart = false;  // each adapter's Linear is a unit of its own (PEFT's fsdp_auto_wrap_policy)
 
   std::int64_t shard_ranks() const { return degree / replicate; }
 };

@@ -14,16 +14,12 @@
 
 namespace llmem {
 
-namespace {
-
 // deepspeed/runtime/torch_autocast.py, autocast_if_enabled: the engine's forward switches off an autocast that is not its own.
 std::optional<Dtype> autocast_of(const Spec& spec) {
   const DataKind kind = spec.data.kind;
   const bool deepspeed = kind == DataKind::zero1 || kind == DataKind::zero2 || kind == DataKind::zero3;
   return deepspeed ? std::nullopt : spec.training.autocast;
 }
-
-}  // namespace
 
 ForwardOptions forward_options(const Spec& spec) {
   const Training& training = spec.training;

@@ -29,6 +29,9 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes 
 Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns);
 
 // What a recipe asks of each forward.
+// What a forward runs under.
+std::optional<Dtype> autocast_of(const Spec& spec);
+
 ForwardOptions forward_options(const Spec& spec);
 
 }  // namespace llmem

@@ -36,29 +36,42 @@ class TrainerLoop {
         micro_batches_(micro_batches),
         rank_(rank),
         forward_(device, spec, rank),
-        scaler_(device) {
-    std::vector<NamedTensor> all = rank.optimized;
-    const Transformers version = spec.software.transformers;
-    const bool older = version < Transformers::v4_56, registered = rank.model->registers_its_norm();
-    const auto others = std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) {
-      return older ? decayed_before_4_56(each.name, version, registered) : decays(each.name);
-    });
-    // create_optimizer: nn.Embedding's states stay in 32 bits
-    const Tensor embedding = rank.model->embedding_weight();
-    append_optimizers(optimizers_, device, {all.begin(), others}, training_.optimizer, embedding);
-    if (others != all.end()) append_optimizers(optimizers_, device, {others, all.end()}, training_.optimizer, embedding);
-  }
+        scaler_(device) {}
 
   void train() {
     device_.empty_cache();  // accelerator.free_memory()
     device_.begin_phase("train");
     if (rank_.begin_training) rank_.begin_training(rank_);
+    make_optimizers();
     total_loss_ = scalar("tr_loss");
     for (int i = 0; i < steps_played; ++i) step(i);
     if (training_.evaluation) run_evaluation();
   }
 
  private:
+  void make_optimizers() {
+    if (rank_.updated) rank_.update_groups.push_back({*rank_.updated});
+    for (const UpdateGroup& group : rank_.update_groups) {  // DeepSpeed's: what it updates has no names
+      append_optimizers(optimizers_, device_, group.parameters, training_.optimizer);
+      optimizers_.back()->before_update = group.before_update;
+      optimizers_.back()->around = group.around;
+    }
+    if (rank_.update_groups.empty()) make_optimizers_by_decay();
+  }
+
+  void make_optimizers_by_decay() {
+    std::vector<NamedTensor> all = rank_.optimized;
+    const Transformers version = spec_.software.transformers;
+    const bool older = version < Transformers::v4_56, registered = rank_.model->registers_its_norm();
+    const auto others = std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) {
+      return older ? decayed_before_4_56(each.name, version, registered) : decays(each.name);
+    });
+    // create_optimizer: nn.Embedding's states stay in 32 bits
+    const Tensor embedding = rank_.model->embedding_weight();
+    append_optimizers(optimizers_, device_, {all.begin(), others}, training_.optimizer, embedding);
+    if (others != all.end()) append_optimizers(optimizers_, device_, {others, all.end()}, training_.optimizer, embedding);
+  }
+
   void run_evaluation() {
     batches_.clear();
     for (Tensor* each : {&num_items_, &step_loss_, &gradient_norm_}) each->reset();
@@ -82,18 +95,45 @@ class TrainerLoop {
     for (std::int64_t a = 0; a < training_.accumulation; a = next_micro_batch(a, training_.accumulation, micro_batches_)) micro_batch(a);
     phase("clip");
     gradient_norm_.reset();
-    if (scaled()) scaler_.unscale();
-    gradient_norm_ = clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
+    clip();
     done();
     phase("optimizer");
-    if (scaled()) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
-    update_all(device_, optimizers_);
-    if (scaled()) scaler_.after_step();
+    if (!rank_.run_backward) update();
     done();
     phase("zero_grad");
     for (const NamedTensor& each : rank_.optimized) each.tensor->grad.reset();
     device_.meter.on = false;
     done();
+  }
+
+  // accelerator.py, clip_grad_norm_
+  void clip() {
+    if (!rank_.clips) return;
+    if (scaled()) scaler_.unscale();
+    rank_.before_clip();
+    if (rank_.clip) {
+      rank_.clip();
+      gradient_norm_ = scalar("clip_grad_norm");
+    } else {
+      gradient_norm_ = clip_gradients(device_, rank_.optimized, rank_.gradients_are_sharded);
+    }
+  }
+
+  void update() {
+    if (scaled()) scaler_.before_step(training_.optimizer.implementation == OptimizerImplementation::fused);
+    rank_.around_update([this] { update_all(device_, optimizers_); });
+    if (scaled()) scaler_.after_step();
+  }
+
+  // accelerate/utils/deepspeed.py, DeepSpeedEngineWrapper.backward: the engine's step comes at once.
+  void run_backward(const Tensor& loss, bool last) {
+    if (rank_.run_backward) {
+      rank_.run_backward(loss);
+      if (last) update();
+      return;
+    }
+    const Tensor divided = mul_scalar(loss);  // by the accumulation steps, be it one
+    backward(scaled() ? scaler_.scale(divided) : divided, rank_.after_backward);
   }
 
   // get_batch_samples: all micro-batches of the step, while those of the step before are still bound; then the tokens that count.
@@ -113,14 +153,7 @@ class TrainerLoop {
     Tensor loss = forward_.compute_loss(batches_[static_cast<std::size_t>(a)], num_items_, false).loss;
     done();
     phase("backward" + number);
-    {
-      const Tensor divided = mul_scalar(loss);  // by the accumulation steps, be it one
-      if (scaled()) {
-        backward(scaler_.scale(divided), rank_.after_backward);
-      } else {
-        backward(divided, rank_.after_backward);
-      }
-    }
+    run_backward(loss, a + 1 == training_.accumulation);
     done();
     step_loss_ = detach(loss);
     loss.reset();
@@ -136,7 +169,7 @@ class TrainerLoop {
     device_.scratch(Bytes{1});
   }
 
-  bool scaled() const { return training_.grad_scaler || training_.autocast == Dtype::float16; }
+  bool scaled() const { return training_.grad_scaler || autocast_of(spec_) == Dtype::float16; }
 
   void phase(const std::string& name) {
     phase_ = prefix_ + name;

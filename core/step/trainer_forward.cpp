@@ -65,6 +65,9 @@ TrainerForward::TrainerForward(Device& device, const Spec& spec, Rank& rank)
 TrainerForward::Outputs TrainerForward::compute_loss(const Batch& batch, const Tensor& num_items, bool returns_logits) {
   if (!device_.training) options_.checkpointing = Checkpointing::none;
   options_.num_items = num_items;
+  // MixedPrecision.cast_root_forward_inputs
+  if (num_items && training_.loop == Loop::trainer && spec_.data.kind == DataKind::fsdp1 && spec_.data.param_dtype)
+    options_.num_items = unary_no_grad(num_items, "cast_forward_inputs", *spec_.data.param_dtype);
   options_.padding = {batch.attention_mask, training_.mask == Mask::padded};
   options_.counts_items = device_.training && spec_.software.transformers != Transformers::v4_45;
   const bool caches = spec_.software.config_use_cache && spec_.software.transformers != Transformers::v5;
@@ -98,11 +101,11 @@ void TrainerForward::wrap(const std::vector<Tensor*>& outputs) const {
 TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
   Outputs outputs;
   {
-    const AutocastRegion autocast(device_, training_.autocast);
+    const AutocastRegion autocast(device_, autocast_of(spec_));
     outputs.loss = rank_.model->loss(batch.ids, batch.labels, options_, rank_.hooks, &outputs.logits);
   }
   const bool has_logits = static_cast<bool>(outputs.logits);  // Liger's head keeps none
-  if (has_logits && training_.autocast) outputs.logits = to(outputs.logits, Dtype::float32);
+  if (has_logits && autocast_of(spec_)) outputs.logits = to(outputs.logits, Dtype::float32);
   std::vector<Tensor*> all{&outputs.loss};
   if (has_logits) all.push_back(&outputs.logits);
   wrap(all);
@@ -112,11 +115,11 @@ TrainerForward::Outputs TrainerForward::of_model(const Batch& batch) {
 Tensor TrainerForward::logits_of(const Batch& batch) {
   Tensor logits;
   {
-    const AutocastRegion autocast(device_, training_.autocast);
+    const AutocastRegion autocast(device_, autocast_of(spec_));
     logits = rank_.model->logits(batch.ids, options_, rank_.hooks);
   }
   const ModuleScope scope(device_, "lm_head", Category::logits_and_loss);
-  if (training_.autocast) logits = to(logits, Dtype::float32);
+  if (autocast_of(spec_)) logits = to(logits, Dtype::float32);
   wrap({&logits});
   return logits;
 }
@@ -133,7 +136,7 @@ Tensor TrainerForward::smoothed(const Batch& batch, Tensor* kept) {
 FusedHead TrainerForward::fused(const Batch& batch) {
   FusedHead outputs;
   {
-    const AutocastRegion autocast(device_, training_.autocast);
+    const AutocastRegion autocast(device_, autocast_of(spec_));
     outputs = rank_.model->fused_head(batch.ids, batch.labels, options_, rank_.hooks);
   }
   wrap({&outputs.loss, &outputs.log_probabilities, &outputs.entropy, &outputs.is_top1, &outputs.label_mask});

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -30,7 +31,7 @@ Saved::Saved(const Tensor& tensor) {
     return;
   }
   // SavedVariable keeps a leaf itself. That shows only where its memory is exchanged while it is saved: `param.data = …`.
-  const bool itself = device.module_hooks && !frame && !tensor->grad_fn;
+  const bool itself = device.module_hooks && device.module_hooks->of_zero3() && !frame && !tensor->grad_fn;
   alias_ = itself ? tensor : detach(tensor);
   device.mark_saved(tensor->storage->allocation);
   if (frame) frame->keep_recomputed(alias_);

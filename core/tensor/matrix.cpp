@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tensor/autograd.h"
+#include "tensor/module_hooks.h"
 #include "tensor/ops.h"
 
 namespace llmem {
@@ -120,7 +121,7 @@ Tensor linear_of_zero3(const Tensor& input, const Tensor& weight, const Tensor& 
 // aten/src/ATen/native/Linear.cpp: with a bias addmm over the flattened input, without one matmul, which folds
 // (aten/src/ATen/native/LinearAlgebra.cpp, should_fold). Autocast casts the arguments from the last to the first.
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
-  if (input.device().module_hooks) return linear_of_zero3(input, weight, bias);
+  if (input.device().module_hooks && input.device().module_hooks->of_zero3()) return linear_of_zero3(input, weight, bias);
   const Tensor cast_bias = bias ? autocast(bias) : bias;
   const Tensor cast_weight = autocast(weight);
   const Tensor cast_input = autocast(input);

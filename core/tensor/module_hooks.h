@@ -18,6 +18,8 @@ class ModuleHooks {
   virtual void leave(std::uint64_t module, Tensor& output) = 0;
   // A module that is running looks at a parameter of another one.
   virtual void look(std::uint64_t module, const Tensor& parameter) = 0;
+  // DeepSpeed's ZeRO-3, which has a linear of its own and exchanges a parameter's memory.
+  virtual bool of_zero3() const { return false; }
 };
 
 // Modules that share a place in the trace are told apart by their part.

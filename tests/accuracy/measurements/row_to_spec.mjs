@@ -177,6 +177,8 @@ function loopOf(row, framework, notes) {
   return 'trainer';
 }
 
+const isTrainer = (row, framework) => loopOf(row, framework, []) !== 'plain';
+
 const isPadded = (row) => /padded|unpacked/.test(said(row.packing));
 
 function addBase(row, framework, method, precision, training) {
@@ -218,7 +220,7 @@ function addLoss(row, training, notes) {
   const text = said(row.loss_impl);
   const { loss } = read(notes, 'loss', tables.losses, text, { loss: 'standard' }, text ? `"${text}", the standard one` : 'not stated, the standard one');
   training.loss = loss;
-  const { instead, ...liger } = look(tables.kernels, `${said(row.note)} ${text}`) ?? {};
+  const { instead, ...liger } = look(tables.kernels, `${said(row.note)} ${text} ${said(row.software)}`) ?? {};
   if (Object.keys(liger).length > 0) training.kernels = { liger };
   if (instead) notes.push(instead);
   const chunk = /chunk (\d+)/.exec(text);
@@ -253,19 +255,21 @@ function isOldTransformers(row) {
   return version !== null && Number(version[1]) < 5;
 }
 
-function dataOf(row, degrees, precision, notes) {
+function dataOf(row, framework, degrees, precision, notes) {
   const found = read(notes, 'strategy', tables.strategies, said(row.strategy), { data: degrees.data > 1 ? 'ddp' : 'none' });
   const data = { kind: found.data };
   if (data.kind === 'none') return degrees.data > 1 ? { kind: 'ddp', degree: degrees.data } : data;
   data.degree = degrees.data;
   if (found.strategy) data.strategy = found.strategy;
   if (data.kind === 'distributed_optimizer' && count(row.parallel?.num_dist_opt_instances)) data.instances = count(row.parallel.num_dist_opt_instances);
-  if (data.kind === 'fsdp1') addFsdp1(row, precision, data);
+  if (/^zero/.test(data.kind) && !isTrainer(row, framework)) data.auto_buckets = false;  // "auto" is what Transformers fills in
+  if (data.kind === 'fsdp1') addFsdp1(row, framework, precision, data);
   if (data.kind === 'fsdp2') addFsdp2(row, precision, data);
   return data;
 }
 
-function addFsdp1(row, precision, data) {
+function addFsdp1(row, framework, precision, data) {
+  if (framework.autoWrap) data.auto_wrap = framework.autoWrap;
   const sharding = said(row.parallel?.sharding).toUpperCase();
   if (sharding) data.strategy = sharding;
   data.param_dtype = precision.compute ?? null;
@@ -325,7 +329,7 @@ function titanPipeline(row, degree, training, notes) {
 
 function parallelOf(row, framework, training, precision, notes) {
   const degrees = degreesOf(row, notes);
-  const parallel = { data: dataOf(row, degrees, precision, notes) };
+  const parallel = { data: dataOf(row, framework, degrees, precision, notes) };
   if (degrees.tensor > 1) parallel.tensor = { degree: degrees.tensor, sequence: row.parallel?.sp ?? true, loss: framework.lossParallel ?? /loss.?parallel|vocab-parallel/.test(said(row.loss_impl)) };
   if (degrees.pipeline > 1) parallel.pipeline = pipelineOf(row, degrees, training, framework, notes);
   if (degrees.pipeline > 1 && framework.stack === 'megatron') megatronStages(row, parallel.pipeline);
@@ -360,6 +364,9 @@ function useMixedPrecision(training, parallel, precision, framework) {
     training.weights = precision.compute ?? precision.weights;
     return;
   }
+  // FSDP1 flattens packed values with the rest of a layer.
+  if (kind === 'fsdp1' && /nf4|fp4/.test(training.base_quantization?.type)) training.base_quantization.quant_storage = training.weights;
+  if (kind === 'fsdp1' && training.loop !== 'plain' && precision.compute) training.autocast = precision.compute;  // the flag that becomes FSDP's mixed precision
   if (framework.stack === 'megatron') training.weights = precision.compute ?? precision.weights;
   if (/^fsdp|megatron/.test(kind) || framework.stack === 'megatron') return;
   if (precision.compute && (precision.autocast || precision.compute !== precision.weights)) training.autocast = precision.compute;

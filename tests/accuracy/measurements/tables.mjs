@@ -18,7 +18,7 @@ export const frameworks = [
   },
   { match: /prime-rl/, name: 'prime-rl', clip: 1.0, differs: 'prime-rl\'s loop holds the logits of a micro-batch until its backward is done' },
   { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels', expertsOnItsOwn: 'axolotl quantises experts, which are no Linears of bitsandbytes\'s, by code of its own' },
-  { match: /fsdp_qlora/, name: 'fsdp_qlora', upcast: false, prepareKbit: false },
+  { match: /fsdp_qlora/, name: 'fsdp_qlora', upcast: false, prepareKbit: false, autoWrap: 'peft' },
   { match: /megatron|simumax|nemo-rl|primus/i, name: 'Megatron', stack: 'megatron' },
   { match: /colossalai/i, name: 'ColossalAI', differs: 'ColossalAI\'s ZeRO, played as DeepSpeed\'s' },
   { match: /automodel/i, name: 'Automodel', differs: 'Automodel\'s recipe' },
@@ -132,7 +132,7 @@ export const losses = [
 
 // Fused kernels of the layers, by the words of the note and of the loss.
 export const kernels = [
-  [/fused rmsnorm|all liger kernels/, { rms_norm: true, rope: true, swiglu: true }],
+  [/fused rmsnorm|all liger kernels|liger-kernel \d/, { rms_norm: true, rope: true, swiglu: true }],
   [/foak|fast.kernels|unsloth/, { rms_norm: true, rope: true, instead: 'fused norm and rotary kernels played as Liger\'s' }],
 ];
 
