@@ -270,7 +270,8 @@ std::optional<Problem> check_torchtitan(const Spec& spec, const Architecture& a)
 }
 
 // What a tensor-parallel group has to divide.
-std::optional<Problem> check_split(std::int64_t ranks, DataKind data, const Architecture& a) {
+std::optional<Problem> check_split(const Spec& spec, const Architecture& a) {
+  const std::int64_t ranks = spec.tensor.degree;
   const auto does_not_divide = [&](const char* code, std::int64_t count, const char* what) {
     return Problem{"/parallel/tensor/degree", code,
                    std::to_string(ranks) + " ranks do not divide the model's " + std::to_string(count) + " " + what};
@@ -282,9 +283,9 @@ std::optional<Problem> check_split(std::int64_t ranks, DataKind data, const Arch
     return does_not_divide("unsupported", a.intermediate_size, "features of the MLP, which is not supported yet");
   if (!is_llamas_layer(a))
     return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism is not supported yet for \"" + a.model_type + "\""};
-  if (a.tied_embeddings && data != DataKind::fsdp2)
+  if (a.tied_embeddings && (spec.pipeline.degree > 1 || (spec.tensor.hf_plan && spec.data.kind != DataKind::fsdp2)))
     return Problem{"/parallel/tensor/degree", "unsupported",
-                   "tensor parallelism over tied embeddings is supported with fsdp2 only (which unties them), not yet alone"};
+                   "tensor parallelism over tied embeddings is not supported yet in a pipeline or by Transformers' own plan"};
   return std::nullopt;
 }
 
@@ -411,7 +412,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {
         {"/parallel/pipeline/degree", "conflict", std::to_string(a.layers) + " layers do not fill " + std::to_string(stages) + " stages"}};
-  if (std::optional<Problem> problem = check_split(spec.tensor.degree, spec.data.kind, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_split(spec, a)) return {*std::move(problem)};
   if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
     return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};
   if (bytes < 0x1p60) return {};

@@ -132,6 +132,13 @@ GradientPlace gradient_place(const CausalLm::Split& split, const std::string& na
   return split.sequence && norm ? GradientPlace::in_parts : GradientPlace::same;
 }
 
+namespace {
+
+// A tied embedding's gradient is the sum of its own, which is whole, and the head's, which lies as the parameter does; so does the sum.
+bool serves_as_head(const Tensor& parameter) { return parameter->accumulator->wrapped; }
+
+}  // namespace
+
 void require_split_grad(const CausalLm::Split& split, const std::string& name, const Tensor& parameter, const Dims& whole) {
   require_grad(parameter);
   if (gradient_place(split, name) == GradientPlace::whole) parameter->accumulator->outputs[0].sizes = whole;
@@ -151,7 +158,7 @@ void set_mesh_groups(Rank& rank, Device& device, const CausalLm::Split& split, b
   for (const NamedTensor& p : rank.optimized) {
     const bool meshed = on_mesh(split, p.name);
     MeshGroup& group = group_of(*groups, keys, meshed);
-    const GradientPlace place = gradient_place(split, p.name);
+    const GradientPlace place = !sharded && serves_as_head(p.tensor) ? GradientPlace::same : gradient_place(split, p.name);
     group.mesh_dims = (meshed ? 1 : 0) + (sharded ? 1 : 0);
     // A shard's gradient has been brought to its place by the reduction.
     group.places.push_back(sharded ? GradientPlace::same : place);
@@ -182,6 +189,12 @@ Rank tensor_parallel(Device& device, const Spec& spec, const Architecture& archi
     return made;
   });
   rank.model->split(split);
+  if (architecture.tied_embeddings) {  // parallelize_module gave the head a parameter of its own, which goes once they are tied again
+    const Tensor& embedding = rank.model->embedding_weight();
+    device.scratch(embedding->storage->bytes);
+    embedding->accumulator->wrapped = true;
+    embedding->accumulator->outputs[0].sizes = embedding.sizes();
+  }
   rank.optimized = rank.model->parameters();
   set_mesh_groups(rank, device, split, false);
   return rank;

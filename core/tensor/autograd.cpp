@@ -176,6 +176,12 @@ void add_gradient(Tensor& held, Tensor gradient, bool wrapped) {
     held = std::move(gradient);
     return;
   }
+  // DTensors of two placements: the whole is cut to this rank's part before the sum (torch/distributed/tensor/_redistribute.py).
+  if (wrapped && held.numel() < gradient.numel()) {
+    const Tensor part = held.device().empty(held.sizes(), gradient.dtype());
+    held = add(held, part);
+    return;
+  }
   const bool in_place = !wrapped && held->references == 1 && held->storage->references == 1 && is_non_overlapping_and_dense(held.layout());
   if (!in_place)
     held = add(held, gradient);
@@ -189,6 +195,7 @@ void validate(const Node& node, Tensors& outputs) {
     const Edge& edge = node.next[i];
     if (!edge.node || !outputs[i]) continue;
     const Node::Output& wanted = edge.node->outputs[static_cast<std::size_t>(edge.input)];
+    if (edge.node->wrapped && edge.node->keeps_function) continue;  // a parameter split over ranks, of which whole gradients come, too
     if (!(outputs[i].sizes() == wanted.sizes)) outputs[i] = sum_to(outputs[i], wanted.sizes);
     if (outputs[i].dtype() != wanted.dtype) outputs[i] = to(outputs[i], wanted.dtype);
   }
