@@ -1,5 +1,9 @@
 #include "plan/rank.h"
 
+#include <algorithm>
+#include <string>
+
+#include "model/older.h"
 #include "plan/adapt.h"
 #include "plan/context_parallel.h"
 #include "tensor/autograd.h"
@@ -33,6 +37,31 @@ std::unique_ptr<CausalLm> frozen_copy(Device& device, const Spec& spec, const Ar
 }
 
 }  // namespace
+
+namespace {
+
+// transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
+bool decays(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  const std::string dotted = "." + std::string(name) + ".";
+  return !has("bias") && !has("layernorm") && !has("rmsnorm") && dotted.find(".norm.") == std::string::npos &&
+         dotted.find("_norm.") == std::string::npos;
+}
+
+}  // namespace
+
+bool in_first_group(const Spec& spec, const CausalLm& model, std::string_view name) {
+  if (spec.training.loop == Loop::plain) return true;
+  const Transformers version = spec.software.transformers;
+  return version < Transformers::v4_56 ? decayed_before_4_56(name, version, model.registers_its_norm()) : decays(name);
+}
+
+std::vector<std::vector<NamedTensor>> parameter_groups(const Spec& spec, const Rank& rank) {
+  std::vector<NamedTensor> all = rank.optimized;
+  const auto others =
+      std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) { return in_first_group(spec, *rank.model, each.name); });
+  return {{all.begin(), others}, {others, all.end()}};
+}
 
 Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
   const Training& training = spec.training;

@@ -45,6 +45,12 @@ struct Rank {
   std::function<void(const std::function<void()>& update)> around_update = [](const std::function<void()>& update) { update(); };
 };
 
+// Whether transformers.Trainer's optimizer has the parameter of this name in the group that gets weight decay, be there any or not. A plain
+// loop has one group.
+bool in_first_group(const Spec& spec, const CausalLm& model, std::string_view name);
+// These groups of what trains.
+std::vector<std::vector<NamedTensor>> parameter_groups(const Spec& spec, const Rank& rank);
+
 // One GPU.
 Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture);
 

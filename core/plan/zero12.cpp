@@ -6,8 +6,8 @@
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
-// deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer: one flat tensor of all weights, of which each rank updates a part in
-// fp32. use_multi_rank_bucket_allreduce at its default (on), gradients accumulated in the dtype of the weights.
+// deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer: one flat tensor of all weights of a parameter group, of which each rank
+// updates a part in fp32. use_multi_rank_bucket_allreduce at its default (on), gradients accumulated in the dtype of the weights.
 namespace llmem {
 
 namespace {
@@ -17,24 +17,27 @@ constexpr std::int64_t default_bucket = 500'000'000;  // runtime/zero/config.py,
 
 class PartitionedOptimizer {
  public:
-  PartitionedOptimizer(Device& device, const Spec& spec, const Architecture& architecture, const std::vector<NamedTensor>& parameters)
+  PartitionedOptimizer(Device& device, const Spec& spec, const Architecture& architecture,
+                       const std::vector<std::vector<NamedTensor>>& groups)
       : device_(device),
         options_(spec.data.zero),
         partitions_gradients_(spec.data.kind == DataKind::zero2),
         offloads_(spec.offload.optimizer),
         contiguous_(spec.data.zero.contiguous_gradients || spec.offload.optimizer),
         clips_(spec.training.max_grad_norm.has_value()),
+        averages_(spec.training.loop == Loop::plain),
         ranks_(spec.data.degree),
         rank_(spec.rank) {
     bucket_size_ = spec.data.zero.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
                                                                                      : default_bucket);
-    for (const NamedTensor& p : parameters) places_.push_back({p.tensor, 0});
-    for (const std::size_t i : flat_order()) {
-      places_[i].start = total_;
-      total_ += places_[i].parameter.numel();
+    for (const std::vector<NamedTensor>& parameters : groups) {
+      if (parameters.empty()) continue;
+      groups_.push_back({places_.size(), places_.size() + parameters.size()});
+      for (const NamedTensor& p : parameters) places_.push_back({p.tensor, groups_.size() - 1});
+      flatten_weights(groups_.back());
+      make_master_weights(groups_.back());
     }
-    flatten_weights();
-    make_master_weights();
+    initialize_states();
     if (!contiguous_ && !partitions_gradients_ && !options_.overlap_comm) return;  // create_gradient_handling_hooks
     for (std::size_t i = 0; i < places_.size(); ++i) places_[i].parameter->accumulator->post_hook = [this, i] { gradient_ready(i); };
   }
@@ -42,15 +45,20 @@ class PartitionedOptimizer {
   // Whether the next backward is followed by a step.
   void begin_micro_batch(bool boundary) { boundary_ = boundary; }
 
-  // What torch's optimizer is given: this rank's fp32 part.
-  std::vector<NamedTensor> master() const {
-    if (offloads_) return {};
-    return {{"flat.weight", master_}};
+  // What torch's optimizer is given: this rank's fp32 part of each group.
+  std::vector<UpdateGroup> update_groups() {
+    std::vector<UpdateGroup> all;
+    if (offloads_) return {{}};
+    for (Group& group : groups_) {
+      all.push_back({{{"flat.weight", group.master}}});
+      all.back().around = [this, &group](const std::function<void()>& update) { update_group(group, update); };
+    }
+    return all;
   }
 
   // engine.py, backward: scaled by the accumulation steps and by the loss scale, then the epilogue.
   void run_backward(const Tensor& loss) {
-    const Tensor averaged = mul_scalar(loss);
+    const Tensor averaged = averages_ ? mul_scalar(loss) : loss;
     const Tensor scaled = mul_scalar(averaged);
     backward(scaled);
     epilogue();
@@ -59,31 +67,32 @@ class PartitionedOptimizer {
   void step(const std::function<void()>& update) {
     if (offloads_) return offloaded_step(update);
     const OpScope op(device_, "zero_step");
-    if (flat_.dtype() == Dtype::bfloat16) check_overflow();  // BF16Config.check_grad_overflow
+    if (dtype() == Dtype::bfloat16) check_overflow();  // BF16Config.check_grad_overflow
     Tensor norm;
     {
-      Tensor group;
-      {
+      std::vector<Tensor> of_groups;
+      for (const Group& group : groups_) {
         std::vector<Tensor> norms;
-        for (const Slice& slice : own_slices_) norms.push_back(norm_in_double(device_, slice.count));
-        group = group_norm(device_, norms);
+        for (const Slice& slice : group.own) norms.push_back(norm_in_double(device_, slice.count));
+        of_groups.push_back(group_norm(device_, norms));
       }
-      norm = combined_norm(device_, 1);
+      norm = combined_norm(device_, static_cast<std::int64_t>(of_groups.size()));
     }
     check_norm(device_);
     const Tensor global_norm = device_.empty({}, Dtype::float32);
-    make_flat_gradient();
-    if (clips_) clip_by_norm(device_);
     update();
-    device_.meter.communicate_and_wait(Collective::all_gather, Among::shards, ranks_, size_of(flat_.dtype()).count * flat_.numel());
-    master_->grad.reset();
+    for (const Group& group : groups_) {
+      device_.meter.communicate_and_wait(Collective::all_gather, Among::shards, ranks_, size_of(dtype()).count * group.flat.numel());
+      group.master->grad.reset();
+    }
     global_norm_ = global_norm;  // the engine keeps the last step's until this one is over
   }
 
  private:
   struct Place {
     Tensor parameter;
-    std::int64_t start;  // in the flat weights, elements
+    std::size_t group;
+    std::int64_t start = 0;  // in the flat weights, elements
 
     std::int64_t end() const { return start + parameter.numel(); }
   };
@@ -91,57 +100,79 @@ class PartitionedOptimizer {
     std::size_t place;
     std::int64_t count;  // elements of it that are this rank's
   };
+  struct Group {
+    std::size_t first, end;  // of the places
+    std::int64_t partition = 0;
+    Tensor flat = {}, master = {}, padding = {};
+    std::vector<Slice> own = {};
+    std::vector<Tensor> averaged = {};  // this rank's, added up over the micro-batches
+  };
+
+  Dtype dtype() const { return groups_.front().flat.dtype(); }
 
   // Where a parameter lies in the flat weights: as the model has them, or dealt out to the ranks in turn (_round_robin_reorder).
-  std::vector<std::size_t> flat_order() const {
+  std::vector<std::size_t> flat_order(const Group& group) const {
     std::vector<std::size_t> order;
     const auto step = options_.round_robin_gradients ? static_cast<std::size_t>(ranks_) : 1;
     for (std::size_t first = 0; first < step; ++first)
-      for (std::size_t i = first; i < places_.size(); i += step) order.push_back(i);
+      for (std::size_t i = group.first + first; i < group.end; i += step) order.push_back(i);
     return order;
   }
 
   // flatten_dense_tensors_aligned with nccl_start_alignment_factor 2; then the parameters are views of the flat tensor.
-  void flatten_weights() {
+  void flatten_weights(Group& group) {
     const OpScope op(device_, "parameter");
+    std::int64_t total = 0;
+    for (const std::size_t i : flat_order(group)) {
+      places_[i].start = total;
+      total += places_[i].parameter.numel();
+    }
+    const Dtype dtype = places_[group.first].parameter.dtype();
     const std::int64_t alignment = 2 * ranks_;
     device_.empty_cache();
     device_.begin_step();  // its empty_cache() resets PyTorch's peak statistics, too
-    const std::int64_t aligned = divide_up(total_, alignment) * alignment;
-    const Tensor padding =
-        aligned > total_ ? device_.empty({aligned - total_}, places_.front().parameter.dtype()) : Tensor();  // align_dense_tensors
-    flat_ = device_.empty({aligned}, places_.front().parameter.dtype());
-    device_.set_category(flat_->storage->allocation, Category::weights);
-    for (const Place& place : places_) place.parameter->storage = flat_->storage;
-    partition_ = flat_.numel() / ranks_;
+    const std::int64_t aligned = divide_up(total, alignment) * alignment;
+    const Tensor padding = aligned > total ? device_.empty({aligned - total}, dtype) : Tensor();  // align_dense_tensors
+    group.flat = device_.empty({aligned}, dtype);
+    device_.set_category(group.flat->storage->allocation, Category::weights);
+    for (std::size_t i = group.first; i < group.end; ++i) places_[i].parameter->storage = group.flat->storage;
+    group.partition = group.flat.numel() / ranks_;
   }
 
-  void make_master_weights() {
+  void make_master_weights(Group& group) {
     const OpScope op(device_, "master_weights");
-    for (const std::size_t i : flat_order()) {
-      const std::int64_t count = std::min(places_[i].end(), end_of(rank_)) - std::max(places_[i].start, start_of(rank_));
-      if (count > 0) own_slices_.push_back({i, count});
+    for (const std::size_t i : flat_order(group)) {
+      const Place& place = places_[i];
+      const std::int64_t count = std::min(place.end(), end_of(place, rank_)) - std::max(place.start, start_of(place, rank_));
+      if (count > 0) group.own.push_back({i, count});
     }
-    {
-      const Tensor copy = device_.empty({partition_}, flat_.dtype());
-      if (!offloads_) {
-        master_ = copy.dtype() == Dtype::float32 ? copy : device_.empty({partition_}, Dtype::float32);
-        device_.set_category(master_->storage->allocation, Category::weights);
-      }
-    }
+    const Tensor copy = device_.empty({group.partition}, dtype());
+    if (offloads_) return;
+    group.master = copy.dtype() == Dtype::float32 ? copy : device_.empty({group.partition}, Dtype::float32);
+    device_.set_category(group.master->storage->allocation, Category::weights);
+  }
+
+  // initialize_optimizer_states: gradients of zeros
+  void initialize_states() {
+    const OpScope op(device_, "master_weights");
     if (!offloads_) {
-      device_.scratch(master_->storage->bytes);  // initialize_optimizer_states: a gradient of zeros
+      std::vector<Tensor> zeros;
+      for (const Group& group : groups_) zeros.push_back(device_.empty({group.partition}, Dtype::float32));
       return;
     }
     std::int64_t largest = 0;
     for (const Place& place : places_) largest = std::max(largest, place.parameter.numel());
-    offload_buffer_ = device_.empty({largest}, flat_.dtype());
+    offload_buffer_ = device_.empty({largest}, dtype());
     device_.set_category(offload_buffer_->storage->allocation, Category::communication);
   }
 
-  std::int64_t start_of(std::int64_t rank) const { return rank * partition_; }
-  std::int64_t end_of(std::int64_t rank) const { return (rank + 1) * partition_; }
-  bool owned(std::size_t place) const { return places_[place].start < end_of(rank_) && places_[place].end() > start_of(rank_); }
+  // Of a rank's part of the place's group.
+  std::int64_t start_of(const Place& place, std::int64_t rank) const { return rank * groups_[place.group].partition; }
+  std::int64_t end_of(const Place& place, std::int64_t rank) const { return start_of(place, rank + 1); }
+  bool owned(std::size_t index) const {
+    const Place& place = places_[index];
+    return place.start < end_of(place, rank_) && place.end() > start_of(place, rank_);
+  }
 
   // process_gradients: stage 1 reduces when the last backward before a step is over (reduce_gradients), or with overlap_comm in it.
   void gradient_ready(std::size_t index) {
@@ -153,7 +184,7 @@ class PartitionedOptimizer {
     if (!contiguous_ || buckets_[0]) return;
     const OpScope op(device_, "reduce_bucket");
     for (int i = 0; i < (options_.overlap_comm ? 2 : 1); ++i) {
-      buckets_[i] = device_.empty({bucket_size_}, flat_.dtype());
+      buckets_[i] = device_.empty({bucket_size_}, dtype());
       device_.set_category(buckets_[i]->storage->allocation, Category::communication);
     }
     filling_ = 0;
@@ -170,7 +201,7 @@ class PartitionedOptimizer {
     if (contiguous_ && numel <= bucket_size_) {
       parameter->grad->storage = buckets_[filling_]->storage;
     } else if (offloads_) {
-      const Tensor copy = unary_no_grad(Tensor(parameter->grad), "clone", flat_.dtype());
+      const Tensor copy = unary_no_grad(Tensor(parameter->grad), "clone", dtype());
       device_.set_category(copy->storage->allocation, Category::gradients);
       parameter->grad->storage = copy->storage;
     }
@@ -211,8 +242,8 @@ class PartitionedOptimizer {
     clear_reduced_before();
     const OpScope op(device_, "all_reduce");
     const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
-    device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * in_bucket_elements_);
-    if (in_bucket_.size() > 1) device_.scratch(size_of(flat_.dtype()) * in_bucket_elements_);
+    device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(dtype()).count * in_bucket_elements_);
+    if (in_bucket_.size() > 1) device_.scratch(size_of(dtype()) * in_bucket_elements_);
   }
 
   // average_tensor: what lies next to each other in the bucket and goes to the same rank is one slice.
@@ -220,15 +251,15 @@ class PartitionedOptimizer {
     const OpScope op(device_, "all_reduce");
     const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
     if (!options_.reduce_scatter) {  // gradient_reduction_w_predivide: where it is
-      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * in_bucket_elements_);
+      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(dtype()).count * in_bucket_elements_);
       return;
     }
     std::vector<std::int64_t> slices;
     std::int64_t last_owner = -1;
     for (const std::size_t index : in_bucket_) {
       const Place& place = places_[index];
-      for (std::int64_t owner = place.start / partition_; start_of(owner) < place.end(); ++owner) {
-        const std::int64_t count = std::min(place.end(), end_of(owner)) - std::max(place.start, start_of(owner));
+      for (std::int64_t owner = place.start / groups_[place.group].partition; start_of(place, owner) < place.end(); ++owner) {
+        const std::int64_t count = std::min(place.end(), end_of(place, owner)) - std::max(place.start, start_of(place, owner));
         if (owner == last_owner)
           slices.back() += count;
         else
@@ -245,8 +276,8 @@ class PartitionedOptimizer {
     int count = 0;
     const auto flush = [&] {
       // to the slice's owner, by a reduction to all
-      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(flat_.dtype()).count * numel);
-      if (count > 1) device_.scratch(size_of(flat_.dtype()) * numel);
+      device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(dtype()).count * numel);
+      if (count > 1) device_.scratch(size_of(dtype()) * numel);
       numel = count = 0;
     };
     for (const std::int64_t slice : slices) {
@@ -266,8 +297,9 @@ class PartitionedOptimizer {
     const OpScope op(device_, "gradient_partition");
     if (!kept_gradients_) {
       std::int64_t numel = 0;
-      for (const Slice& slice : own_slices_) numel += places_[slice.place].parameter.numel();
-      kept_gradients_ = device_.empty({numel}, flat_.dtype());
+      for (const Group& group : groups_)
+        for (const Slice& slice : group.own) numel += places_[slice.place].parameter.numel();
+      kept_gradients_ = device_.empty({numel}, dtype());
       device_.set_category(kept_gradients_->storage->allocation, Category::gradients);
     }
     places_[index].parameter->grad->storage = kept_gradients_->storage;
@@ -276,7 +308,8 @@ class PartitionedOptimizer {
   // set_norm_for_param_grad_in_gpu, update_offload_overflow_tracker, async_inplace_copy_grad_to_fp32_buffer_from_gpu
   void offload_gradient(std::size_t index) {
     const OpScope op(device_, "offload_gradient");
-    const auto slice = std::find_if(own_slices_.begin(), own_slices_.end(), [&](const Slice& s) { return s.place == index; });
+    const std::vector<Slice>& own = groups_[places_[index].group].own;
+    const auto slice = std::find_if(own.begin(), own.end(), [&](const Slice& s) { return s.place == index; });
     offloaded_norms_.push_back(norm_in_double(device_, slice->count));
     const Tensor& parameter = places_[index].parameter;
     has_inf_or_nan(Tensor(parameter->grad));
@@ -291,21 +324,26 @@ class PartitionedOptimizer {
     for (std::size_t i = 0; i < places_.size() && !partitions_gradients_ && !options_.overlap_comm; ++i) put_in_bucket(i);
     reduce();
     if (options_.overlap_comm) clear_reduced_before();
-    std::vector<Tensor> added;
-    if (!offloads_) {
-      for (const Slice& slice : own_slices_) added.emplace_back(places_[slice.place].parameter->grad);
-      if (averaged_.empty()) averaged_.swap(added);
-      std::int64_t held = 0;
-      for (const Slice& slice : own_slices_) held += slice.count;
-      if (boundary_ && held < partition_) padding_ = device_.empty({partition_ - held}, flat_.dtype());
-    }
+    for (Group& group : groups_)
+      if (!offloads_) keep_averaged(group);
     for (Tensor& bucket : buckets_) bucket.reset();
     kept_gradients_.reset();
     for (const Place& place : places_) place.parameter->grad.reset();
   }
 
-  Tensor view_of(std::int64_t count) const {
-    Tensor view = detach(averaged_.front());
+  void keep_averaged(Group& group) {
+    std::vector<Tensor> added;
+    std::int64_t held = 0;
+    for (const Slice& slice : group.own) {
+      added.emplace_back(places_[slice.place].parameter->grad);
+      held += slice.count;
+    }
+    if (group.averaged.empty()) group.averaged.swap(added);
+    if (boundary_ && held < group.partition) group.padding = device_.empty({group.partition - held}, dtype());
+  }
+
+  static Tensor view_of(const Group& group, std::int64_t count) {
+    Tensor view = detach(group.averaged.front());
     view->layout = {{count}, {1}};
     return view;
   }
@@ -315,35 +353,51 @@ class PartitionedOptimizer {
     Tensor overflow;
     {
       const Tensor count = device_.empty({1}, Dtype::float32);
-      for (const Slice& slice : own_slices_) has_inf_or_nan(view_of(slice.count));
-      if (padding_) has_inf_or_nan(padding_);
+      for (const Group& group : groups_) {
+        for (const Slice& slice : group.own) has_inf_or_nan(view_of(group, slice.count));
+        if (group.padding) has_inf_or_nan(group.padding);
+      }
       overflow = device_.empty({1}, Dtype::boolean);
     }
     const Tensor byte = device_.empty({1}, Dtype::uint8);
     overflow.reset();
   }
 
+  void update_group(Group& group, const std::function<void()>& update) {
+    make_flat_gradient(group);
+    if (clips_) clip_by_norm(device_);
+    update();
+    if (&group != &groups_.back()) group.master->grad.reset();
+  }
+
   // One gradient that fills the partition needs no flattening.
-  void make_flat_gradient() {
-    const bool whole = own_slices_.size() + (padding_ ? 1 : 0) == 1;
-    const Tensor flat = !whole ? device_.empty({partition_}, flat_.dtype()) : padding_ ? padding_ : averaged_.front();
-    const Tensor gradient = flat.dtype() == Dtype::float32 ? flat : device_.empty({partition_}, Dtype::float32);
+  void make_flat_gradient(Group& group) {
+    const bool whole = group.own.size() + (group.padding ? 1 : 0) == 1;
+    const Tensor flat = !whole ? device_.empty({group.partition}, dtype()) : group.padding ? group.padding : group.averaged.front();
+    const Tensor gradient = flat.dtype() == Dtype::float32 ? flat : device_.empty({group.partition}, Dtype::float32);
     device_.set_category(gradient->storage->allocation, Category::gradients);
-    master_->grad = gradient.impl();
-    averaged_.clear();
-    padding_.reset();
+    group.master->grad = gradient.impl();
+    group.averaged.clear();
+    group.padding.reset();
   }
 
   void offloaded_step(const std::function<void()>& update) {
     const OpScope op(device_, "zero_step");
+    std::int64_t own = 0, all = 0;
+    for (const Group& group : groups_) {
+      own += group.partition;
+      all += group.flat.numel();
+    }
+    const auto copy = [&](Dtype as) {
+      device_.meter.communicate(Collective::host_copy, Among::host, 0, size_of(as).count * own, Meter::blocking_stream);
+    };
     device_.scratch(Bytes{1});
     device_.scratch(Bytes{4});
-    device_.meter.communicate(Collective::host_copy, Among::host, 0, size_of(Dtype::float32).count * partition_, Meter::blocking_stream);
+    copy(Dtype::float32);
     device_.meter.wait(Meter::blocking_stream);
     update();
-    device_.meter.communicate(Collective::host_copy, Among::host, 0, size_of(flat_.dtype()).count * partition_, Meter::blocking_stream);
-    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, size_of(flat_.dtype()).count * flat_.numel(),
-                              Meter::blocking_stream);
+    copy(dtype());
+    device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, size_of(dtype()).count * all, Meter::blocking_stream);
     device_.meter.wait(Meter::blocking_stream);
     offloaded_norms_.clear();
   }
@@ -351,17 +405,17 @@ class PartitionedOptimizer {
   Device& device_;
   ZeroOptimization options_;
   bool partitions_gradients_, offloads_, contiguous_, clips_;
+  bool averages_;         // over the accumulation steps, which Trainer has done
   bool boundary_ = true;  // whether a step follows this micro-batch
-  std::int64_t ranks_, rank_, bucket_size_ = 0, total_ = 0, partition_ = 0;
+  std::int64_t ranks_, rank_, bucket_size_ = 0;
   std::vector<Place> places_;
-  std::vector<Slice> own_slices_;
-  Tensor flat_, master_, offload_buffer_;
+  std::vector<Group> groups_;
+  Tensor offload_buffer_;
   Tensor buckets_[2];  // with overlap_comm one is filled while the other is reduced
   int filling_ = 0;
   std::vector<std::size_t> in_bucket_, reduced_before_;
   std::int64_t in_bucket_elements_ = 0;
-  Tensor kept_gradients_, padding_, global_norm_;
-  std::vector<Tensor> averaged_;  // this rank's, added up over the micro-batches
+  Tensor kept_gradients_, global_norm_;
   std::vector<Tensor> offloaded_norms_;
 };
 
@@ -375,9 +429,9 @@ Rank zero_stage_1_or_2(Device& device, const Spec& spec, const Architecture& arc
     if (spec.training.optimizer.name == OptimizerName::adagrad) begun.buffers = states_of_first_adagrad(device, begun.optimized);
     cast_parameters(device, begun.has_adapters ? with_adapters(begun.model->parameters(), begun.optimized) : begun.model->parameters(),
                     spec.training.weights);
-    const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, begun.optimized);
+    const auto optimizer = std::make_shared<PartitionedOptimizer>(device, spec, architecture, parameter_groups(spec, begun));
     begun.optimized.clear();
-    begun.updated = optimizer->master();
+    begun.update_groups = optimizer->update_groups();
     begun.before_micro_batch = [optimizer](bool boundary) { optimizer->begin_micro_batch(boundary); };
     begun.run_backward = [optimizer](const Tensor& loss) { optimizer->run_backward(loss); };
     begun.around_update = [optimizer](const std::function<void()>& update) { optimizer->step(update); };

@@ -44,6 +44,7 @@ class ShardedOptimizer {
         offloads_optimizer_(spec.offload.optimizer),
         offloads_parameters_(spec.offload.parameters),
         clips_(spec.training.max_grad_norm.has_value()),
+        averages_(spec.training.loop == Loop::plain),
         communicated_(spec.training.weights),
         sub_group_size_(spec.data.zero.sub_group_size),
         options_(spec.data.zero),
@@ -84,14 +85,17 @@ class ShardedOptimizer {
   }
 
   // The rest of __init__.
-  void prepare() {
+  void prepare(const std::function<bool(const std::string& name)>& in_first_group) {
     const OpScope op(device_, "zero_init");
     if (!offloads_optimizer_) overflow_ = device_.empty({1}, Dtype::boolean);
     for (const auto& p : coordinator_.parameters()) {
       p->persists = p->numel <= sizes_.persistence;
       if (p->trains) trained_.push_back(p.get());
     }
-    make_sub_groups();
+    const auto others =
+        std::stable_partition(trained_.begin(), trained_.end(), [&](const PartitionedParameter* p) { return in_first_group(p->name); });
+    make_sub_groups({trained_.begin(), others});
+    make_sub_groups({others, trained_.end()});
     flatten();
     make_master_weights();
     if (options_.contiguous_gradients) bucket_ = buffer(sizes_.reduce_bucket, communicated_, Category::communication);
@@ -118,7 +122,7 @@ class ShardedOptimizer {
   }
 
   void run_backward(const Tensor& loss) {
-    const Tensor averaged = mul_scalar(loss);
+    const Tensor averaged = averages_ ? mul_scalar(loss) : loss;
     const Tensor scaled = mul_scalar(averaged);
     backward(scaled, {[this] { reduce(); }});
     coordinator_.backward_is_over();
@@ -172,9 +176,9 @@ class ShardedOptimizer {
     if (!p.on_host) p.partition = weights(p.part, each);
   }
 
-  void make_sub_groups() {
-    for (PartitionedParameter* p : trained_) {
-      if (sub_groups_.empty() || sub_groups_.back().numel >= sub_group_size_) sub_groups_.emplace_back();
+  void make_sub_groups(const std::vector<PartitionedParameter*>& of_group) {
+    for (PartitionedParameter* p : of_group) {
+      if (p == of_group.front() || sub_groups_.back().numel >= sub_group_size_) sub_groups_.emplace_back();
       sub_groups_.back().parameters.push_back(p);
       sub_groups_.back().numel += p->part;
       total_ += p->part;
@@ -304,6 +308,7 @@ class ShardedOptimizer {
   Sizes sizes_;
   std::int64_t ranks_, rank_;
   bool offloads_optimizer_, offloads_parameters_, clips_;
+  bool averages_;  // over the accumulation steps, which Trainer has done
   Dtype communicated_;
   std::int64_t sub_group_size_, total_ = 0;
   bool last_micro_batch_ = true;
@@ -355,8 +360,8 @@ Rank zero_stage_3(Device& device, const Spec& spec, const Architecture& architec
     optimizer->shard_adapters(adapters);
   }
   // deepspeed.initialize
-  const auto initialize = [optimizer, &device](Rank& begun) {
-    optimizer->prepare();
+  const auto initialize = [optimizer, &device, &spec](Rank& begun) {
+    optimizer->prepare([&](const std::string& name) { return in_first_group(spec, *begun.model, name); });
     device.module_hooks = &optimizer->coordinator();
     begun.update_groups = optimizer->update_groups();
   };

@@ -19,14 +19,6 @@ namespace llmem {
 
 namespace {
 
-// transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
-bool decays(std::string_view name) {
-  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
-  const std::string dotted = "." + std::string(name) + ".";
-  return !has("bias") && !has("layernorm") && !has("rmsnorm") && dotted.find(".norm.") == std::string::npos &&
-         dotted.find("_norm.") == std::string::npos;
-}
-
 class TrainerLoop {
  public:
   TrainerLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches)
@@ -50,7 +42,6 @@ class TrainerLoop {
 
  private:
   void make_optimizers() {
-    if (rank_.updated) rank_.update_groups.push_back({*rank_.updated});
     for (const UpdateGroup& group : rank_.update_groups) {  // DeepSpeed's: what it updates has no names
       append_optimizers(optimizers_, device_, group.parameters, training_.optimizer);
       optimizers_.back()->before_update = group.before_update;
@@ -60,16 +51,10 @@ class TrainerLoop {
   }
 
   void make_optimizers_by_decay() {
-    std::vector<NamedTensor> all = rank_.optimized;
-    const Transformers version = spec_.software.transformers;
-    const bool older = version < Transformers::v4_56, registered = rank_.model->registers_its_norm();
-    const auto others = std::stable_partition(all.begin(), all.end(), [&](const NamedTensor& each) {
-      return older ? decayed_before_4_56(each.name, version, registered) : decays(each.name);
-    });
     // create_optimizer: nn.Embedding's states stay in 32 bits
     const Tensor embedding = rank_.model->embedding_weight();
-    append_optimizers(optimizers_, device_, {all.begin(), others}, training_.optimizer, embedding);
-    if (others != all.end()) append_optimizers(optimizers_, device_, {others, all.end()}, training_.optimizer, embedding);
+    for (const std::vector<NamedTensor>& group : parameter_groups(spec_, rank_))
+      if (!group.empty()) append_optimizers(optimizers_, device_, group, training_.optimizer, embedding);
   }
 
   void run_evaluation() {
