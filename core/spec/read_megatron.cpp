@@ -47,12 +47,10 @@ void read_modules(ObjectReader& reader, std::vector<std::string>& modules) {
 
 }  // namespace
 
-void read_megatron_training(ObjectReader& training, Stack stack, MegatronOptions& options, Problems& problems) {
-  const Json* object = training.object("megatron");
-  if (!object) return;
+void read_megatron_training(const Json* object, Stack stack, MegatronOptions& options, Problems& problems) {
   if (stack != Stack::megatron)
-    training.problem("megatron", "conflict", "these options are Megatron's: give software {\"stack\": \"megatron\"}");
-  ObjectReader reader(object, training.at("megatron"), problems);
+    add(problems, {"/training/megatron", "conflict", "these options are Megatron's: give software {\"stack\": \"megatron\"}"});
+  ObjectReader reader(object, "/training/megatron", problems);
   int engine = 1, all_to_all = 0, router = 0;
   reader.choice("transformer_impl", kImplementations, engine);
   options.transformer_engine = engine != 0;

@@ -358,7 +358,6 @@ void check_fused_linear(const Spec& spec, Problems& problems) {
 void check_parallel(const Spec& spec, Problems& problems) {
   const DataKind kind = spec.data.kind;
   const bool tensor = spec.tensor.degree > 1, pipeline = spec.pipeline.degree > 1, data = kind != DataKind::none;
-  if (spec.world() == 1 && !data) return;
   const Training& training = spec.training;
   const std::string with = data ? "data parallelism" : tensor ? "tensor parallelism" : pipeline ? "a pipeline" : "context parallelism";
   const auto refuse = [&](std::string at, std::string what) {
@@ -500,10 +499,11 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
   const Stack stack = spec.training.stack = stack_of(json);  // decides how the rest is read
   read_training(reader.object("training"), spec.training, problems);
   Parallel parallel;
+  const Json* split = reader.object("parallel");
   if (stack == Stack::megatron)
-    read_megatron_parallel(reader.object("parallel"), spec.training, parallel, problems);
-  else
-    read_parallel(reader.object("parallel"), spec.training, parallel, problems);
+    read_megatron_parallel(split, spec.training, parallel, problems);
+  else if (split)
+    read_parallel(split, spec.training, parallel, problems);
   spec.data = parallel.data;
   spec.tensor = parallel.tensor;
   spec.pipeline = parallel.pipeline;
@@ -514,18 +514,19 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
     check_megatron(spec.training, problems);
   } else {
     settle_loop(spec);
-    check_parallel(spec, problems);
+    if (spec.world() > 1 || spec.data.kind != DataKind::none) check_parallel(spec, problems);
   }
   check_fused_linear(spec, problems);
   spec.rank = parallel.rank;
   read_cluster(reader.object("cluster"), parallel.world, spec.cluster, problems);
-  read_allocator(reader.object("allocator"), spec.allocator, problems);
-  read_software(reader.object("software"), spec.software, spec.training.base_quantization, problems);
+  if (const Json* object = reader.object("allocator")) read_allocator(object, spec.allocator, problems);
+  const Json* software = reader.object("software");
+  if (software) read_software(software, spec.software, spec.training.base_quantization, problems);
   check_turing(spec, problems);
   check_flash_attention(spec, problems);
   check_offload(spec, problems);
   check_stack(spec.training, problems);
-  check_software(spec, problems);
+  if (software) check_software(spec, problems);
   reader.done();
   return reading;
 }

@@ -115,12 +115,10 @@ void check_gptq(ObjectReader& training, ObjectReader& base, const Training& reci
   if (recipe.adapter.dora) training.problem("adapter", "conflict", "dora does not go with a gptq base");
 }
 
-void read_base_quantization(ObjectReader& training, std::optional<BaseQuantization>& quantization, Problems& problems) {
-  const Json* object = training.object("base_quantization");
-  if (!object) return;
+void read_base_quantization(const Json* object, std::optional<BaseQuantization>& quantization, Problems& problems) {
   BaseQuantization& base = quantization.emplace();
   static constexpr Choice kTypes[] = {{"nf4", 0}, {"fp4", 0}, {"gptq", kGptq}};  // fp4 is nf4's bytes under another table
-  ObjectReader reader(object, training.at("base_quantization"), problems);
+  ObjectReader reader(object, "/training/base_quantization", problems);
   std::int64_t bits = 4;
   if (!reader.given("bits")) reader.problem("bits", "missing", "must be 4 or 8");
   if (reader.integer("bits", bits, 4, 8) && bits != 4 && bits != 8) reader.problem("bits", "range", "must be 4 or 8, not " + quoted(bits));
@@ -235,12 +233,10 @@ void read_kernels(const Json* object, LigerKernels& kernels, Problems& problems)
   reader.done();
 }
 
-void read_evaluation(ObjectReader& training, std::optional<Evaluation>& evaluation, Problems& problems) {
-  const Json* object = training.object("evaluation");
-  if (!object) return;
+void read_evaluation(const Json* object, std::optional<Evaluation>& evaluation, Problems& problems) {
   Evaluation& out = evaluation.emplace();
   static constexpr Choice kPreprocess[] = {{"argmax", 1}};
-  ObjectReader reader(object, training.at("evaluation"), problems);
+  ObjectReader reader(object, "/training/evaluation", problems);
   reader.integer("batches", out.batches, 1, kMostRows);
   reader.integer("batch", out.batch, 1, kMostRows);
   reader.integer("accumulation_steps", out.accumulation_steps, 1, kMostRows);
@@ -321,8 +317,8 @@ void read_training(const Json* object, Training& training, Problems& problems) {
 
   read_choice(reader, "method", kMethods, training.method);
   read_choice(reader, "objective", kObjectives, training.objective);
-  read_adapter(reader.object("adapter"), training.adapter, problems);
-  read_base_quantization(reader, training.base_quantization, problems);
+  if (const Json* adapter = reader.object("adapter")) read_adapter(adapter, training.adapter, problems);
+  if (const Json* base = reader.object("base_quantization")) read_base_quantization(base, training.base_quantization, problems);
   if (training.base_quantization && training.method != Method::lora) {
     reader.problem("base_quantization", "conflict", "a quantised base cannot be trained: method must be lora");
   }
@@ -337,7 +333,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
     check_gptq(reader, base, training);
   }
   reader.boolean("grad_scaler", training.grad_scaler);
-  read_optimizer(reader.object("optimizer"), training.optimizer, problems);
+  if (const Json* optimizer = reader.object("optimizer")) read_optimizer(optimizer, training.optimizer, problems);
 
   reader.integer("micro_batch", training.micro_batch, 1, kMostRows);
   reader.integer("sequence", training.sequence, 1, kLongestSequence);
@@ -353,7 +349,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
 
   read_choice(reader, "loss", kLosses, training.loss);
   reader.integer("loss_chunk", training.loss_chunk, 1, kLongestSequence);
-  read_kernels(reader.object("kernels"), training.liger, problems);
+  if (const Json* kernels = reader.object("kernels")) read_kernels(kernels, training.liger, problems);
   reader.boolean("keep_loss", training.keep_loss);
   double number = 0.0;
   if (reader.number("max_grad_norm", number, 0.0, kUnlimited) && number > 0.0) training.max_grad_norm = number;  // 0: not clipped
@@ -365,7 +361,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
     reader.problem(training.trained.empty() ? "frozen" : "trained", "conflict",
                    "of lora only the adapters train: give adapter.modules_to_save, or method full");
   check_step_in_backward(reader, training);
-  read_evaluation(reader, training.evaluation, problems);
+  if (const Json* evaluation = reader.object("evaluation")) read_evaluation(evaluation, training.evaluation, problems);
   if (training.loop == Loop::plain && training.evaluation)
     reader.problem("evaluation", "conflict", "the plain loop evaluates nothing: give loop trainer or sft_trainer");
   training.label_smoothing = positive(reader, "label_smoothing", 1.0);
@@ -375,7 +371,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   check_8bit(reader, training);
   training.weight_decay = positive(reader, "weight_decay", kUnlimited);
   reader.only("compile", false);
-  read_megatron_training(reader, training.stack, training.megatron, problems);
+  if (const Json* megatron = reader.object("megatron")) read_megatron_training(megatron, training.stack, training.megatron, problems);
   std::int64_t count = 0;
   reader.integer("logging_steps", count, 1, INT64_MAX);
   reader.done();

@@ -4,7 +4,8 @@
 #include "spec/reader.h"
 #include "spec/spec.h"
 
-// The sections of a spec. Each reads its object into plain structs and collects problems.
+// The sections of a spec. Each reads its object into plain structs and collects problems. One that is absent need not be read: the
+// defaults stand, and the code that reads it stays in the second file (wasm/README.md).
 namespace llmem {
 
 // Limits are far beyond anything that is run, and small enough that products of sizes stay below 2^62.
@@ -16,7 +17,7 @@ void read_model(nlohmann::json& object, const ModelPresets& presets, ModelSource
 
 void read_training(const nlohmann::json* object, Training& training, Problems& problems);
 // Its member "megatron", for that stack alone.
-void read_megatron_training(ObjectReader& training, Stack stack, MegatronOptions& options, Problems& problems);
+void read_megatron_training(const nlohmann::json* object, Stack stack, MegatronOptions& options, Problems& problems);
 
 struct Parallel {
   DataParallel data;
