@@ -332,7 +332,7 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
   if (rotary_emb_.inverse_frequencies) context.position_embeddings = rotary_emb_.forward(turned_by, inputs_embeds.dtype(), a.rotary);
   if (a.normed_embeddings) hidden = norm_.forward(hidden);
   if (local_rotary_emb_.inverse_frequencies)
-    context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype());
+    context.sliding_position_embeddings = local_rotary_emb_.forward(context.position_ids, inputs_embeds.dtype(), a.rotary);
   hidden = run_layers(std::move(hidden), context, options, hooks, 0, layer_count());
   if (hooks.ends_apart) hidden = hooks.before(output_unit, hidden);
   const ModuleScope last(device, a.names.norm, Category::norms);

@@ -336,6 +336,11 @@ std::optional<Problem> check_body(const Training& training, const Architecture& 
                    "PEFT cannot adapt the router of \"" + a.model_type + "\", which returns more than one tensor: name the targets"};
   if (llama4 && a.sliding_window > 0 && training.sequence > a.sliding_window)
     return unsupported("/training/sequence", "a sequence longer than attention_chunk_size (" + std::to_string(a.sliding_window) + ")");
+  const bool others = std::find(a.attends.begin(), a.attends.end(), false) != a.attends.end();
+  const bool all_recur = a.loops_over_tokens || (a.state_space.heads > 0 && a.attends.empty());
+  const bool recurs = all_recur || (a.layer_kinds.empty() ? others : a.layer_kinds.find('M') != std::string::npos);
+  if (recurs && training.mask == Mask::padded)
+    return unsupported("/training/mask", "a mask with padding, which state-space layers and convolutions apply to what enters them,");
   if (gemma4 && training.checkpointing == Checkpointing::full_reentrant)
     return unsupported("/training/checkpointing", "reentrant checkpointing");
   return std::nullopt;

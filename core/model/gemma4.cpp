@@ -7,6 +7,7 @@
 #include "model/masks.h"
 #include "model/rotary.h"
 #include "tensor/autograd.h"
+#include "tensor/heads.h"
 #include "tensor/ops.h"
 
 // modeling_gemma4.py: heads of two sizes, late layers that take the keys and values of earlier ones, inputs of every layer's own, experts beside
@@ -199,7 +200,7 @@ class Gemma4 : public Body {
       hidden_states = layer.post_per_layer_input_norm(hidden_states);
       hidden_states = add(residual, hidden_states);
     }
-    return mul_in_place(hidden_states);  // by layer_scalar
+    return mul_in_place_by(hidden_states, layer.layer_scalar);
   }
 
   Tensor end(Tensor hidden_states) const override { return norm_(hidden_states); }
@@ -208,6 +209,7 @@ class Gemma4 : public Body {
   struct Layer {
     Attention4 attention;
     Mlp mlp;
+    Tensor layer_scalar;
     NormModule input_layernorm, post_attention_layernorm, pre_feedforward_layernorm, post_feedforward_layernorm;
     DenseModule per_layer_input_gate, per_layer_projection;
     NormModule post_per_layer_input_norm;
@@ -224,6 +226,7 @@ class Gemma4 : public Body {
     layer.attention = {at.dense("q_proj"),      at.dense("k_proj"),      at.dense("v_proj"),     at.dense("o_proj"),
                        at.norm("q_norm", kind), at.norm("k_norm", kind), at.norm("v_norm", kind)};
     layer.mlp = build_mlp(module.tensors(), module.path("mlp"), a_);
+    layer.layer_scalar = module.tensor("layer_scalar");
     layer.input_layernorm = module.norm("input_layernorm", kind);
     layer.post_attention_layernorm = module.norm("post_attention_layernorm", kind);
     layer.pre_feedforward_layernorm = module.norm("pre_feedforward_layernorm", kind);

@@ -21,10 +21,11 @@ struct Experts4 {
   Mlp shared;
 
   bool present() const { return static_cast<bool>(gate_up); }
-  Tensor forward(const Tensor& input, const Architecture& a) const {
+  // `logits`: the router's, which the caller gets as well
+  Tensor forward(const Tensor& input, const Architecture& a, Tensor& logits) const {
     const std::int64_t hidden = input.size(2), count = a.experts.count;
     const Tensor states = view(input, {input.size(0) * input.size(1), hidden});
-    const Tensor scores = router_scores(states, a);
+    const Tensor scores = router_scores(states, a, logits);
     const auto weighted = [&] {
       const Tensor repeated = repeat_rows(states, count);
       const Tensor by_expert = reshape(transpose(scores, 0, 1), {count * states.size(0), 1});
@@ -39,8 +40,8 @@ struct Experts4 {
 
  private:
   // Llama4Router
-  Tensor router_scores(const Tensor& states, const Architecture& a) const {
-    const Tensor logits = router(states);
+  Tensor router_scores(const Tensor& states, const Architecture& a, Tensor& logits) const {
+    logits = router(states);
     const TopK top = topk(logits, a.experts.per_token);
     Tensor scores = scatter_columns(top.values, top.indices, a.experts.count);
     const auto opened = [&] {
@@ -162,8 +163,9 @@ class Llama4 : public Body {
     hidden_states = add(residual, attended.output);
     residual = hidden_states;
     hidden_states = layer.post_attention_layernorm(hidden_states);
+    Tensor router_logits;
     const ModuleScope scope(input.device(), "feed_forward", Category::mlp);
-    hidden_states = layer.experts.present() ? layer.experts.forward(hidden_states, a_) : layer.mlp.forward(hidden_states);
+    hidden_states = layer.experts.present() ? layer.experts.forward(hidden_states, a_, router_logits) : layer.mlp.forward(hidden_states);
     hidden_states = add(residual, view(hidden_states, residual.sizes()));
     return hidden_states;
   }

@@ -74,7 +74,8 @@ Tensor boolean_causal_mask(Device& device, std::int64_t rows, std::int64_t seque
   Tensor kept;
   {
     const auto index = [&] { return device.empty({rows, 1, 1, sequence}, Dtype::int64); };
-    const Tensor of_rows = index(), of_keys = index();
+    // aten/src/ATen/native/TensorAdvancedIndexing.cpp, AdvancedIndex: copies where an index does not lie as the result does
+    const Tensor of_rows = index(), of_keys = rows > 1 ? index() : Tensor();
     kept = booleans(rows, 1);
   }
   return booleans(rows, sequence);

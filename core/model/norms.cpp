@@ -110,10 +110,15 @@ Tensor layer_cohere(Tensor hidden_states, const Tensor& weight) {
   return to(hidden_states, input_dtype);
 }
 
-// NemotronLayerNorm1P: F.layer_norm(input, shape, weight + 1, bias)
+// NemotronLayerNorm1P: F.layer_norm(input, shape, weight + 1, bias), under autocast in its dtype (_cast_if_autocast_enabled)
 Tensor layer_one_plus(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   const Tensor one_plus = add_scalar(weight);
-  return layer_norm(input, one_plus, bias);
+  Device& device = input.device();
+  if (!device.autocast) return layer_norm(input, one_plus, bias);
+  const Dtype dtype = *device.autocast;
+  const Tensor cast_input = to(input, dtype), cast_weight = to(one_plus, dtype), cast_bias = to(bias, dtype);
+  const With outside(device.autocast, std::optional<Dtype>());
+  return layer_norm(cast_input, cast_weight, cast_bias);
 }
 
 }  // namespace

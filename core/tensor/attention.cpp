@@ -166,15 +166,16 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, double
 // (aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h, workspace_elements_gq: per block of queries and
 // columns a buffer and four counters). Block shapes per head size from the kernels that are built (kernels/cutlassB.h), as measured
 // with the real kernel selection at d = 32 … 256.
-std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std::int64_t d, Dtype dtype) {
+std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std::int64_t d, std::int64_t value_dim, Dtype dtype) {
   const bool half = dtype != Dtype::float32;
   const bool small_shared_memory = gpu.compute_capability == 86 || gpu.compute_capability == 89;
   const bool narrow = d <= 64 || d > 128 || !half || (small_shared_memory && d <= 96);
   const std::int64_t block_queries = d <= 64 ? 64 : 128;
   const std::int64_t block_columns = narrow ? 64 : 128;
   const std::int64_t queries = divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
-  // Above 128, outputs in half precision do not stay in registers: key and value gradients have fp32 buffers, too (workspace_elements_gk).
-  const std::int64_t keys = half && d > 128 ? 2 * divide_up(sequence, 64) * 64 * divide_up(d, 128) * 128 : 0;
+  // Above 128, outputs in half precision do not stay in registers: key and value gradients have fp32 buffers, too (workspace_elements_gk, _gv).
+  const std::int64_t columns = (divide_up(d, 128) + divide_up(value_dim, 128)) * 128;
+  const std::int64_t keys = half && d > 128 ? divide_up(sequence, 64) * 64 * columns : 0;
   return queries + keys;
 }
 
@@ -200,7 +201,7 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
   } else {
     delta = device.empty({rows, heads, sequence}, Dtype::float32);
   }
-  device.scratch(Bytes{4 * rows * heads * efficient_workspace(device.gpu(), sequence, d, query.dtype())});
+  device.scratch(Bytes{4 * rows * heads * efficient_workspace(device.gpu(), sequence, d, value.size(3), query.dtype())});
   return {dq, dk, dv};
 }
 
@@ -225,8 +226,8 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   const Tensor result = token_major(device, sizes, query.dtype());
   const std::int64_t sums = grad.recording() ? divide_up(query.size(2), 32) * 32 : 0;  // compute_log_sumexp
   const Tensor logsumexp = device.empty({query.size(0), query.size(1), sums}, Dtype::float32);
-  if (query.dtype() != Dtype::float32 && query.size(3) > 128)
-    device.scratch(Bytes{4 * query.numel()});  // the output in fp32, where it does not stay in registers
+  if (query.dtype() != Dtype::float32 && std::max(query.size(3), value.size(3)) > 128)
+    device.scratch(Bytes{4 * result.numel()});  // the output in fp32, where it does not stay in registers
   Saved logsumexp_ = grad.save_if(grad.recording(), logsumexp);
   Saved result_ = grad.save_if(grad.recording(), result);
   Saved offset_ = grad.save_if(grad.recording() && offset, offset);
@@ -256,8 +257,7 @@ Tensor softmax_last(const Tensor& self) { return softmax(autocast_float(self)); 
 
 namespace {
 
-// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: 0 where a query may look, else -inf; pad_bias: rows of a multiple
-// of 16 elements, of which the kernel sees the first.
+// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: 0 where a query may look, else -inf.
 Tensor bias_of(const Tensor& mask, Dtype dtype) {
   Device& device = mask.device();
   const OpScope op(device, "attn_mask");
@@ -268,12 +268,19 @@ Tensor bias_of(const Tensor& mask, Dtype dtype) {
     const Tensor zero = device.empty({}, dtype), minus_infinity = device.empty({}, dtype);
     bias = device.empty(mask.sizes(), dtype);
   }
-  const std::int64_t keys = mask.size(-1);
-  if (keys % 16 == 0) return bias;
-  Dims padded = mask.sizes();
-  padded[padded.size() - 1] = divide_up(keys, 16) * 16;
-  bias = device.empty(padded, dtype);
   return bias;
+}
+
+// preprocess_mask, pad_bias<8>: rows of a multiple of 8 elements, of which the kernel sees the first.
+Tensor padded_bias_of(const Tensor& mask, Dtype dtype) {
+  const Tensor bias = bias_of(mask, dtype);
+  const std::int64_t keys = mask.size(-1);
+  if (keys % 8 == 0) return bias;
+  Device& device = mask.device();
+  const OpScope op(device, "attn_mask");
+  Dims padded = mask.sizes();
+  padded[padded.size() - 1] = divide_up(keys, 8) * 8;
+  return device.empty(padded, dtype);
 }
 
 }  // namespace
@@ -352,7 +359,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     const Tensor bias = bias_of(mask, q.dtype());
     return composite(q, k, v, dropout);
   }
-  if (mask) return efficient(q, k, v, bias_of(mask, q.dtype()), dropout);
+  if (mask) return efficient(q, k, v, padded_bias_of(mask, q.dtype()), dropout);
   const bool flash =
       q.dtype() != Dtype::float32 && v.size(3) == q.size(3) && q.size(3) <= 256 && query.device().gpu().compute_capability >= 80;
   return flash ? flash_of_any_head(q, k, v, dropout) : efficient(q, k, v, {}, dropout);

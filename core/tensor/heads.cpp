@@ -1,5 +1,7 @@
 #include "tensor/heads.h"
 
+#include <utility>
+
 #include "tensor/autograd.h"
 #include "tensor/elementwise.h"
 #include "tensor/ops.h"
@@ -33,6 +35,19 @@ Tensor clamp_in_place(const Tensor& self) {
   grad.backward([self_ = std::move(self_)](Tensors& gradients) {
     const Tensor saved = self_.unpack();
     return Tensors{empty_like(gradients[0], gradients[0].dtype())};
+  });
+  return result;
+}
+
+// grad * other: under checkpointing, what asks for `other` has the layer computed again
+Tensor mul_in_place_by(const Tensor& self, const Tensor& other) {
+  Recorder grad("mul_", {&self});
+  Saved other_ = grad.save_if(grad.recording(), other);
+  const Tensor result = detach(self);
+  grad.attach(result);
+  grad.backward([other_ = std::move(other_)](Tensors& gradients) {
+    const Tensor saved = other_.unpack();
+    return Tensors{elementwise(gradients[0], saved)};
   });
   return result;
 }
