@@ -1,13 +1,22 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/causal_lm.h"
+#include "spec/spec.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
 // What DeepSpeed's ZeRO stages share (deepspeed/runtime, 0.19).
 namespace llmem {
+
+// A size that was given, or Transformers' for "auto", or DeepSpeed's own.
+inline std::int64_t size_of_option(std::optional<std::int64_t> given, bool automatic, std::int64_t of_transformers,
+                                   std::int64_t of_deepspeed) {
+  if (given && *given != ZeroOptimization::automatic) return *given;
+  return given || automatic ? of_transformers : of_deepspeed;
+}
 
 // runtime/engine.py, _cast_module_mixed_precision: every parameter that is held in another floating dtype, fp32 adapters among them.
 void cast_parameters(Device& device, const std::vector<NamedTensor>& parameters, Dtype dtype);

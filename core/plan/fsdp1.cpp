@@ -642,7 +642,8 @@ std::vector<NamedTensor> add_adapters_to(FullyShardedUnits& units, const Spec& s
 }  // namespace
 
 Rank fully_sharded_1(Device& device, const Spec& spec, const Architecture& tied_or_not) {
-  const Architecture architecture = untied(tied_or_not);
+  // Modules that are given memory one by one are untied by it; a Trainer's model is whole on the host.
+  const Architecture architecture = spec.training.loop == Loop::plain ? untied(tied_or_not) : tied_or_not;
   Rank rank;
   const auto units = std::make_shared<FullyShardedUnits>(device, spec, static_cast<int>(architecture.layers));
   const Training& training = spec.training;

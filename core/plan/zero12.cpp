@@ -28,8 +28,8 @@ class PartitionedOptimizer {
         averages_(spec.training.loop == Loop::plain),
         ranks_(spec.data.degree),
         rank_(spec.rank) {
-    bucket_size_ = spec.data.zero.reduce_bucket_size.value_or(spec.data.auto_buckets ? architecture.hidden_size * architecture.hidden_size
-                                                                                     : default_bucket);
+    bucket_size_ = size_of_option(spec.data.zero.reduce_bucket_size, spec.data.auto_buckets,
+                                  architecture.hidden_size * architecture.hidden_size, default_bucket);
     for (const std::vector<NamedTensor>& parameters : groups) {
       if (parameters.empty()) continue;
       groups_.push_back({places_.size(), places_.size() + parameters.size()});

@@ -28,9 +28,9 @@ Sizes sizes_of(const DataParallel& data, std::int64_t hidden) {
   const bool automatic = data.auto_buckets;
   const auto width = static_cast<double>(hidden);
   const auto prefetch = static_cast<std::int64_t>(0.9 * width * width);
-  return {zero.reduce_bucket_size.value_or(automatic ? hidden * hidden : default_reduce_bucket),
-          zero.persistence_threshold.value_or(automatic ? 10 * hidden : default_persistence),
-          {zero.prefetch_bucket_size.value_or(automatic ? prefetch : default_prefetch_bucket), zero.max_live_parameters,
+  return {size_of_option(zero.reduce_bucket_size, automatic, hidden * hidden, default_reduce_bucket),
+          size_of_option(zero.persistence_threshold, automatic, 10 * hidden, default_persistence),
+          {size_of_option(zero.prefetch_bucket_size, automatic, prefetch, default_prefetch_bucket), zero.max_live_parameters,
            zero.max_reuse_distance}};
 }
 

@@ -100,8 +100,7 @@ void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& tr
   sizes.boolean("reduce_scatter", zero.reduce_scatter);
   sizes.boolean("round_robin_gradients", zero.round_robin_gradients);  // of stages 1 and 2
   sizes.done();
-  if (const Json* config = reader.object("config"); config && !config->empty())
-    reader.problem("config", "unsupported", "DeepSpeed's other settings are not supported yet. Supported: {}.");
+  read_deepspeed_config(reader.object("config"), reader.at("config"), training, data, problems);
   if (training.weights == Dtype::float16) unsupported("/training/weights", "DeepSpeed over float16 weights");
 }
 
@@ -320,9 +319,9 @@ void read_expert(const Json* object, Problems& problems) {
   reader.done();
 }
 
-void read_offload(const Json* object, std::string_view kind, Offload& offload, Problems& problems) {
+void read_offload(const Json* object, std::string_view kind, const DeepSpeedEngine& engine, Offload& offload, Problems& problems) {
   ObjectReader reader(object, "/parallel/offload", problems);
-  int optimizer = 0, parameters = 0, activations = 0;
+  int optimizer = engine.offloads_optimizer, parameters = engine.offloads_parameters, activations = 0;
   reader.choice("optimizer", kPlaces, optimizer);
   reader.choice("parameters", kPlaces, parameters);
   reader.choice("activations", kPlaces, activations);
@@ -351,7 +350,7 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
     add(problems, {"/parallel/pipeline/schedule", "conflict", "a schedule that splits backward never tells ddp of a gradient: take fsdp2"});
   parallel.world *= read_context(reader.object("context"), training, parallel.context, kind, problems);
   read_expert(reader.object("expert"), problems);
-  read_offload(reader.object("offload"), kind, parallel.offload, problems);
+  read_offload(reader.object("offload"), kind, parallel.data.engine, parallel.offload, problems);
   if (parallel.pipeline.degree > 1 && parallel.offload.parameters)
     add(problems, {"/parallel/offload/parameters", "unsupported", "offload with a pipeline is not supported yet."});
   check_tensor(parallel, kind, problems);

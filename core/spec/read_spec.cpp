@@ -426,6 +426,12 @@ void check_offload(const Spec& spec, Problems& problems) {
                    "a loop of Transformers offloads what checkpointed layers keep: give checkpointing full or loop plain."});
 }
 
+// What a ds_config.json says of training.
+void settle_engine(const DeepSpeedEngine& engine, Training& training) {
+  if (engine.clips) training.max_grad_norm = *engine.clips ? std::optional(training.max_grad_norm.value_or(1.0)) : std::nullopt;
+  if (engine.has_optimizer) training.optimizer.implementation = OptimizerImplementation::fused;  // deepspeed/ops/adam/fused_adam.py
+}
+
 // What Trainer's arguments become: accelerate hands the bf16 or fp16 flag to FSDP and DeepSpeed, and DeepSpeed clips by max_grad_norm.
 void settle_loop(Spec& spec) {
   Training& training = spec.training;
@@ -514,6 +520,7 @@ Reading<Spec> read_parsed_spec(Json json, const ModelPresets& presets) {
     check_megatron(spec.training, problems);
   } else {
     settle_loop(spec);
+    settle_engine(spec.data.engine, spec.training);
     if (spec.world() > 1 || spec.data.kind != DataKind::none) check_parallel(spec, problems);
   }
   check_fused_linear(spec, problems);

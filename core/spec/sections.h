@@ -36,6 +36,10 @@ void read_megatron_parallel(const nlohmann::json* object, const Training& traini
 void check_megatron(const Training& training, Problems& problems);
 
 // A dtype by its name or, where `nullable`, null. Names beyond `supported` are problems.
+// parallel.data.config
+void read_deepspeed_config(const nlohmann::json* object, const std::string& at, const Training& training, DataParallel& data,
+                           Problems& problems);
+
 void read_dtype(ObjectReader& from, std::string_view key, std::initializer_list<Dtype> supported, bool nullable, std::optional<Dtype>& out);
 
 }  // namespace llmem

@@ -177,6 +177,7 @@ struct Software {
 
 // DeepSpeed's zero_optimization, in elements. None: Transformers' size for "auto", or DeepSpeed's default.
 struct ZeroOptimization {
+  static constexpr std::int64_t automatic = -1;  // a size as Transformers fills it in for "auto"
   std::optional<std::int64_t> reduce_bucket_size = std::nullopt;
   bool overlap_comm = false;  // zero3: on unless said otherwise
   bool contiguous_gradients = true;
@@ -188,6 +189,13 @@ struct ZeroOptimization {
   std::int64_t max_live_parameters = 1'000'000'000;
   std::int64_t max_reuse_distance = 1'000'000'000;
   std::int64_t sub_group_size = 1'000'000'000;
+};
+
+// What a pasted ds_config.json says of the rest.
+struct DeepSpeedEngine {
+  std::optional<bool> clips = std::nullopt;  // none: as max_grad_norm says
+  bool has_optimizer = false;                // DeepSpeed's own fused Adam
+  bool offloads_optimizer = false, offloads_parameters = false;
 };
 
 enum class BackwardPrefetch : std::uint8_t { before, after, none };
@@ -205,6 +213,7 @@ struct DataParallel {
   // zero1, zero2, zero3
   bool auto_buckets = true;  // Transformers' sizes for "auto"
   ZeroOptimization zero = {};
+  DeepSpeedEngine engine = {};
   // fsdp1, fsdp2
   std::int64_t replicate = 1;  // copies of the sharded model (HSDP, HYBRID_SHARD); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
