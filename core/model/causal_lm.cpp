@@ -348,6 +348,7 @@ Tensor CausalLm::run_stage(const Stage& stage, const Tensor& input, const Forwar
   const bool cut = split_.sequence && !stage.embeds;  // hidden states of a part of the sequence
   context.position_ids = unsqueeze(device.empty({input.size(1) * (cut ? split_.ranks : 1)}, Dtype::int64), 0);
   context.attention = options.attention;
+  context.ring = options.ring;
   context.position_embeddings = rotary_emb_.forward(context.position_ids, hidden.dtype(), architecture_->rotary);
   hidden = run_layers(std::move(hidden), context, options, hooks, stage.first_layer, stage.end_layer);
   const auto left = [&](Tensor output) { return hooks.after ? hooks.after(-1, std::move(output)) : output; };
@@ -410,7 +411,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
       logits = output_logits();
       if (kept_logits) *kept_logits = logits;
       if (options.shifted_labels) {
-        loss = next_word_loss(logits, labels);
+        loss = next_word_loss(logits, labels, split_.loss);
       } else {
         loss = copies_shifted && body_ ? own_shifted_loss(logits, labels)
                : copies_shifted        ? shifted_causal_lm_loss(logits, labels, options.counts_items, false)

@@ -52,10 +52,11 @@ Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const
   return counts_items ? mul_scalar(loss) : loss;
 }
 
-Tensor next_word_loss(Tensor logits, const Tensor& labels) {
+Tensor next_word_loss(Tensor logits, const Tensor& labels, bool split) {
   logits = to(logits, Dtype::float32);
   const Tensor flat = as_rows(logits);
-  return cross_entropy(flat, view(contiguous(labels), {labels.size(0) * labels.size(1)}));
+  const Tensor target = view(contiguous(labels), {labels.size(0) * labels.size(1)});
+  return split ? split_cross_entropy(flat, target) : cross_entropy(flat, target);
 }
 
 Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, const Tensor& num_items) {

@@ -14,7 +14,7 @@ Tensor shifted_causal_lm_loss(Tensor logits, const Tensor& labels, bool counts_i
 Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool counts_items);
 
 // Of labels that are each position's next word already (shift_labels).
-Tensor next_word_loss(Tensor logits, const Tensor& labels);
+Tensor next_word_loss(Tensor logits, const Tensor& labels, bool split);
 // transformers trainer_pt_utils.LabelSmoother
 Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
 // The same with Liger's cross entropy.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/context_parallel.h"
 #include "plan/fsdp2.h"
 #include "plan/pipeline_schedule.h"
 #include "plan/rank.h"
@@ -51,7 +52,8 @@ class PipelineStage {
         stage_(stage_of(index, spec.pipeline.degree * spec.pipeline.virtual_stages, architecture.layers,
                         spec.training.stack == Stack::torchtitan)),
         split_(tensor_split(spec)),
-        hidden_{spec.training.micro_batch, spec.training.sequence / (split_.sequence ? split_.ranks : 1), architecture.hidden_size},
+        hidden_{spec.training.micro_batch, spec.training.sequence / spec.context.degree / (split_.sequence ? split_.ranks : 1),
+                architecture.hidden_size},
         dtype_(spec.training.weights) {
     if (spec.data.kind != DataKind::fsdp2) return;
     dtype_ = spec.data.param_dtype.value_or(dtype_);
@@ -262,6 +264,7 @@ class PipelineStage {
     ForwardOptions options;
     options.attention = spec_.training.attention;
     options.checkpointing = spec_.training.checkpointing;
+    options.ring = ring_of(spec_);
     options.checkpoints_inside_hooks = spec_.training.stack == Stack::torchtitan;
     Tensor output = model_->run_stage(stage_, input, options, hooks_);
     running_[i].output = output;
@@ -269,7 +272,10 @@ class PipelineStage {
     return output;
   }
 
-  Tensor loss_of(const Tensor& logits, std::int64_t i) { return causal_lm_loss(logits, rows_of(labels_, i), {}, split_.loss); }
+  Tensor loss_of(const Tensor& logits, std::int64_t i) {
+    if (spec_.context.degree > 1) return next_word_loss(logits, rows_of(labels_, i), split_.loss);
+    return causal_lm_loss(logits, rows_of(labels_, i), {}, split_.loss);
+  }
 
   // backward_one_chunk and stage_backward
   void backward_one(std::int64_t i) {

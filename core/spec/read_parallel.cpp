@@ -354,10 +354,10 @@ void read_parallel(const Json* object, const Training& training, Parallel& paral
   if (parallel.pipeline.degree > 1 && parallel.offload.parameters)
     add(problems, {"/parallel/offload/parameters", "unsupported", "offload with a pipeline is not supported yet."});
   check_tensor(parallel, kind, problems);
-  if (parallel.context.degree > 1 && (parallel.tensor.degree > 1 || parallel.pipeline.degree > 1 || parallel.data.replicate > 1))
-    add(problems,
-        {"/parallel/context/degree", "unsupported",
-         "context parallelism is supported alone and with fsdp2 (without copies), not yet with a pipeline, tensor parallelism or HSDP."});
+  if (parallel.tensor.sequence && training.sequence / parallel.context.degree % parallel.tensor.degree != 0)
+    add(problems, {"/training/sequence", "conflict",
+                   "sequence parallelism cuts the part of a row that context parallelism leaves in " +
+                       std::to_string(parallel.tensor.degree) + " parts, which do not divide it"});
   if (reader.integer("rank", parallel.rank, 0, std::max<std::int64_t>(kMostRanks, parallel.world) - 1) && parallel.rank >= parallel.world) {
     reader.problem("rank", "range",
                    "must be below " + std::to_string(parallel.world) + ", the number of ranks, not " + std::to_string(parallel.rank));

@@ -114,7 +114,15 @@ class TrainingLoop {
   void run_schedule() {
     phase("schedule");
     make_batch(training_.micro_batch * microbatches_);
-    rank_.schedule(ids_, labels_, turns_);
+    std::vector<Tensor> context;  // of context_parallel, until the step is over
+    if (rank_.ring.ranks > 1) {
+      own_labels_.reset();
+      position_ids_.reset();
+      context = split_batch(rank_.ring, ids_, labels_, own_ids_, own_labels_, position_ids_);
+      rank_.schedule(own_ids_, own_labels_, turns_);
+    } else {
+      rank_.schedule(ids_, labels_, turns_);
+    }
     done();
   }
 

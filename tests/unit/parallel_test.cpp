@@ -194,7 +194,7 @@ Mesh random_mesh(unsigned seed) {
   };
   const std::int64_t data = 1 + next(7), tensor = std::int64_t{1} << next(3), stages = 1 + next(5), copies = 1 + next(3);
   const Json sharded = {{"data", {{"kind", "fsdp2"}, {"degree", data * copies}, {"replicate", copies}}}, {"tensor", {{"degree", tensor}}}};
-  switch (next(7)) {
+  switch (next(8)) {
     case 0: return {{{"data", {{"kind", "fsdp2"}, {"degree", data * copies}, {"replicate", copies}}}}, data * copies, copies};
     case 1: {
       Json fsdp1 = {{"kind", "fsdp1"}, {"degree", data}};
@@ -213,6 +213,11 @@ Mesh random_mesh(unsigned seed) {
       Json mesh = sharded;
       mesh["pipeline"] = {{"degree", stages}, {"microbatches", 8}};
       return {mesh, stages * tensor * data * copies, copies};
+    }
+    case 6: {  // shards lie over data and context ranks
+      Json mesh = sharded;
+      mesh["context"] = {{"degree", 2}};
+      return {mesh, 2 * tensor * data * copies, copies};
     }
     case 5: {
       constexpr const char* schedules[] = {"interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"};
