@@ -124,9 +124,26 @@ void read_deepspeed_config(const Json* object, const std::string& at, const Trai
   if (enabled(config, "fp16", half == Dtype::float16, problems))
     config.problem("fp16", "unsupported", "DeepSpeed over float16 weights is not supported yet.");
   read_optimizer(config, data, problems);
-  pass_over(config, {"scheduler", "steps_per_print", "wall_clock_breakdown", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
-                     "prescale_gradients", "gradient_predivide_factor", "dump_state", "memory_breakdown", "flops_profiler", "tensorboard",
-                     "wandb", "csv_monitor", "comms_logger", "checkpoint", "$schema"});
+  pass_over(config, {"scheduler",
+                     "steps_per_print",
+                     "wall_clock_breakdown",
+                     "zero_allow_untested_optimizer",
+                     "zero_force_ds_cpu_optimizer",
+                     "prescale_gradients",
+                     "gradient_predivide_factor",
+                     "dump_state",
+                     "memory_breakdown",
+                     "flops_profiler",
+                     "tensorboard",
+                     "wandb",
+                     "csv_monitor",
+                     "comms_logger",
+                     "checkpoint",
+                     "monitor_config",
+                     "activation_checkpointing",
+                     "elasticity",
+                     "aio",
+                     "$schema"});
   config.done();
 }
 

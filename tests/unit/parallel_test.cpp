@@ -71,6 +71,28 @@ TEST(ParallelCases, B09ZeRO2ReplicatesTwoBytesAParameter) {
   EXPECT_LT(static_cast<double>(allocated(r, "step1.backward0")), 0.7 * expected(4, 16));
 }
 
+// A pasted ds_config.json says what the format's own keys say: "auto" is what Transformers fills in, as auto_buckets is.
+TEST(DeepSpeedConfig, SaysWhatTheKeysSay) {
+  Json spec = {{"model", llama(256, 2, 1000)}, {"training", {{"sequence", 128}, {"max_grad_norm", 1.0}}}, {"parallel", zero("zero3", 2)}};
+  const Json by_keys = report(spec)["ranks"][0]["points"];
+  Json& config = spec["parallel"]["data"]["config"];
+  config =
+      parse_json(R"({"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+    "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+    "stage3_max_reuse_distance": 1e9, "stage3_gather_16bit_weights_on_model_save": true}, "bf16": {"enabled": "auto"},
+    "gradient_clipping": "auto", "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 2000})")
+          .value;
+  EXPECT_EQ(report(spec)["ranks"][0]["points"], by_keys);
+  config["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
+  const Json offloaded = report(spec)["ranks"][0]["points"];
+  EXPECT_NE(offloaded, by_keys);
+  config["zero_optimization"].erase("offload_optimizer");
+  spec["parallel"]["offload"] = {{"optimizer", "cpu"}};
+  EXPECT_EQ(report(spec)["ranks"][0]["points"], offloaded);
+  config["zero_optimization"]["stage"] = 2;
+  EXPECT_EQ(answer(spec)["problems"][0]["at"], "/parallel/data/config/zero_optimization/stage");
+}
+
 TEST(ParallelCases, B11ZeRO2FailsInTheOptimizer) {
   Json spec = {{"model", "huggyllama/llama-7b"},
                {"training", {{"micro_batch", 1}, {"sequence", 512}, {"checkpointing", "full"}}},
