@@ -401,7 +401,7 @@ class FullyShardedModel final : public FullySharded {
     if (reduced != original) output = communication_buffer(shard_numel, original);
     const std::int64_t shard_bytes = shard_numel * size_of(reduced).count;
     device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, shard_bytes * ranks_, reduce_scatter_stream);
-    device_.meter.communicate(Collective::all_reduce, Among::copies, options_.replicate, shard_bytes, all_reduce_stream);
+    device_.meter.communicate(Collective::all_reduce, Among::copies, options_.replicate > 1 ? 0 : 1, shard_bytes, all_reduce_stream);
     if (offloads_) device_.meter.communicate(Collective::host_copy, Among::host, 0, shard_bytes, reduce_scatter_stream);
     if (offloads_) return;  // copied to the host
     device_.set_category(output->storage->allocation, Category::gradients);

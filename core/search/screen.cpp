@@ -103,6 +103,8 @@ std::string without_micro_batch(Json change) {
     training->erase("micro_batch");
     training->erase("accumulation");
   }
+  if (const auto parallel = change.find("parallel"); parallel != change.end() && parallel->contains("pipeline"))
+    (*parallel)["pipeline"].erase("microbatches");
   return change.dump();
 }
 
@@ -115,11 +117,12 @@ struct Screener::Played {
 };
 
 // What a micro-batch of so many rows holds, and with it each larger one, whose tensors are as large or larger: of an accumulation all of it, of a
-// single one what its forward does.
+// single one what its forward does; in a pipeline with two of them in flight, and with three.
 struct Screener::Least {
   std::int64_t rows = 0;
   bool accumulates = false;
-  Probe probe;
+  Probe probe, one_more = {};
+  bool fills = false;  // the pipeline had more microbatches than stages
 };
 
 // One question, and models like its own with other numbers of layers.
@@ -176,25 +179,32 @@ class Screener::Screening {
       const Probe known{least.accumulates && !accumulates ? least.probe.forward : least.probe.held, 0};
       if (does_not_fit(known)) return known;
     }
-    const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(change_, spec, n), spec); });
-    if (probe) least = {rows, accumulates, *probe};
+    Json key = change_;
+    forget_copies(spec, key);
+    const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(key, spec, n), spec); });
+    if (probe) least = {rows, accumulates, *probe, {}, false};
     return probe;
   }
 
   // Of P stages, the first holds P microbatches from the moment when the first comes back; with fewer microbatches than that all of them.
   std::optional<Probe> first_stage() {
-    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
+    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches, rows = spec_.training.micro_batch;
     const std::int64_t layers = divide_up(question_.architecture->layers, stages);
+    if (m == 1) return along_layers(layers, [&](std::int64_t n) { return stage(n, 2, 1, 0); });
     const bool fills = m > stages;
-    return along_layers(layers, [&](std::int64_t n) -> std::optional<Probe> {
-      if (m == 1) return stage(n, 2, 1, 0);
-      const std::optional<Probe> a = fills ? stage(n, 2, 3, 0) : stage(n, 2, 2, 0);
-      const std::optional<Probe> b = fills ? stage(n, 3, 4, 0) : stage(n, 3, 3, 0);
-      if (!a || !b) return std::nullopt;
-      const auto held = static_cast<double>(std::min(m, stages)), all = static_cast<double>(m);
-      const Line in_flight{2, 3}, in_time = fills ? Line{3, 4} : Line{2, 3};
-      return Probe{in_flight.at(a->held, b->held, held), in_time.at(a->seconds, b->seconds, all)};
-    });
+    const auto held = static_cast<double>(std::min(m, stages)), all = static_cast<double>(m);
+    const Line in_flight{2, 3}, in_time = fills ? Line{3, 4} : Line{2, 3};
+    Least& least = screener_.least_[without_micro_batch(change_)];
+    if (least.rows > 0 && least.rows <= rows && (fills || !least.fills)) {
+      const Probe known{in_flight.at(least.probe.held, least.one_more.held, held), 0};
+      if (does_not_fit(known)) return known;
+    }
+    const std::optional<Probe> two = along_layers(layers, [&](std::int64_t n) { return stage(n, 2, fills ? 3 : 2, 0); });
+    if (!two || does_not_fit(*two)) return two;
+    const std::optional<Probe> three = along_layers(layers, [&](std::int64_t n) { return stage(n, 3, fills ? 4 : 3, 0); });
+    if (!three) return std::nullopt;
+    least = {rows, false, *two, *three, fills};
+    return Probe{in_flight.at(two->held, three->held, held), in_time.at(two->seconds, three->seconds, all)};
   }
 
   // The last holds one microbatch at a time.
@@ -225,13 +235,25 @@ class Screener::Screening {
     Spec spec = spec_;
     spec.pipeline.degree = stages;
     spec.pipeline.microbatches = microbatches;
-    // How many copies there are, only the time of reducing over them tells.
-    if (spec.data.kind == DataKind::ddp) spec.data.degree = 2;
-    spec.rank = position * spec.data.degree * spec.tensor.degree * spec.context.degree;
     Json key = change_;
-    if (spec.data.kind == DataKind::ddp) key["parallel"]["data"].erase("degree");
+    forget_copies(spec, key);
+    spec.rank = position * spec.data.degree * spec.tensor.degree * spec.context.degree;
     key["parallel"]["pipeline"] = {stages, microbatches, position};
     return probe_of(known_play(std::move(key), spec, layers * stages), spec);
+  }
+
+  // How many copies there are, of all or of what is sharded, only the time of reducing over them tells.
+  static void forget_copies(Spec& spec, Json& key) {
+    DataParallel& data = spec.data;
+    if (data.kind == DataKind::ddp) data.degree = 2;
+    if (data.kind == DataKind::fsdp2 && data.replicate > 1) {
+      data.degree = 2 * data.degree / data.replicate;
+      data.replicate = 2;
+    }
+    if (data.kind == DataKind::ddp || data.replicate > 1) {
+      key["parallel"]["data"]["degree"] = data.degree;
+      key["parallel"]["data"]["replicate"] = data.replicate;
+    }
   }
 
   // Of the GPUs a play knows their kind of multiprocessors, not their number, memory or speed.

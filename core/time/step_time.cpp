@@ -248,7 +248,7 @@ Placement placement_of(Among group, std::int32_t ranks, const Spec& spec) {
       break;
     case Among::copies:
       stride = spec.tensor.degree * spec.context.degree * (spec.data.replicate > 1 ? shards : 1);
-      count = ranks == 0 ? spec.data.degree : ranks;
+      count = ranks > 0 ? ranks : spec.data.replicate > 1 ? spec.data.replicate : spec.data.degree;
       break;
     case Among::context: stride = spec.tensor.degree; break;
     case Among::pipeline: stride = spec.world() / spec.pipeline.degree; break;
