@@ -65,6 +65,7 @@ struct Group {
   State state = State::idle;
   bool unsharded = false;
   Tensor all_gather_output;  // of an unshard that was not yet waited for
+  bool copies = false;       // … of one rank, which gathers nothing
   Tensor all_reduce_input;   // HSDP: kept until the backward is over
 };
 
@@ -275,6 +276,10 @@ class FullyShardedModel final : public FullySharded {
   void unshard(Group& g) { unshard(g, static_cast<std::uint8_t>(streams_ + all_gather_stream)); }
   void unshard(Group& g, std::uint8_t on) {
     if (g.all_gather_output || g.unsharded || g.parameters.empty()) return;
+    if (ranks_ == 1 && !offloads_) {
+      g.copies = true;
+      return;
+    }
     const With stream(device_.stream, on);
     const OpScope op(device_, "all_gather");
     Bytes held, gathered;
@@ -294,6 +299,7 @@ class FullyShardedModel final : public FullySharded {
 
   // In forward the output lives until the next group's copy-out, so that the gather after it can begin; in backward it goes at once.
   void wait_for_unshard(Group& g) {
+    if (std::exchange(g.copies, false)) copy_shards(g);
     if (!g.all_gather_output) return;
     device_.meter.wait(all_gather_stream);
     device_.meter.reads(g.all_gather_output.bytes_read());  // copied out
@@ -308,6 +314,19 @@ class FullyShardedModel final : public FullySharded {
     g.unsharded = true;
     Tensor output = std::exchange(g.all_gather_output, {});
     if (g.state == State::forward) last_all_gather_output_ = std::move(output);
+  }
+
+  // FSDPParamGroup.wait_for_unshard of one rank: each shard is cast, then copied. The cast of the one before lives until the next is made.
+  void copy_shards(Group& g) {
+    const OpScope op(device_, "unsharded_parameter");
+    Tensor input;
+    for (ShardedParameter& p : g.parameters) {
+      if (p.is_cast()) input = communication_buffer(p.padded_shard_numel, p.compute());
+      p.unsharded->storage->allocate();
+      device_.set_category(p.unsharded->storage->allocation, Category::communication);
+      device_.meter.moved(2 * p.gathered_from().count);
+    }
+    g.unsharded = true;
   }
 
   void reshard(Group& g) {
