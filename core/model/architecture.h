@@ -231,6 +231,8 @@ struct Architecture {
 
   std::int64_t vision_size = 0;  // features of an image token that enter the projector
 
+  bool litgpt = false;  // in litgpt's modules
+
   std::optional<MegatronShape> megatron;  // of a config in Megatron's own arguments
 
   std::string_view unplayed;  // what of this config is known by its tensors only; "": nothing

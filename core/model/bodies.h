@@ -30,5 +30,6 @@ MadeBody mamba2_body(const Architecture& a, const MadeModule& root);
 MadeBody gemma4_body(const Architecture& a, const MadeModule& root);
 MadeBody llama4_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
+MadeBody litgpt_body(const Architecture& a, const MadeModule& root);
 
 }  // namespace llmem

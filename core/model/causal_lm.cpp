@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "model/bodies.h"
 #include "model/build.h"
 #include "model/declaration.h"
 #include "model/families.h"
+#include "model/litgpt.h"
 #include "model/losses.h"
 #include "tensor/autograd.h"
 #include "tensor/collectives.h"
@@ -82,8 +84,9 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   const std::string head(a.names.head);
   const Family* family = find_family(a.model_type);
   has_towers_ = family != nullptr && family->towers != nullptr;
-  if (family != nullptr && family->body != nullptr) {
-    body_ = family->body(a, MadeModule(tensors, ""));
+  const auto body = a.litgpt ? litgpt_body : family != nullptr ? family->body : nullptr;
+  if (body != nullptr) {
+    body_ = body(a, MadeModule(tensors, ""));
     embed_tokens_ = body_->embedding();
     linears_ = tensors.linears;
     lm_head_ = tensors.linear(head);
@@ -295,7 +298,17 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
         break;
       case Checkpointing::full_reentrant: {
         const With offload(device.offloads_saved, options.offload_checkpoints);
-        hidden = checkpoint_reentrant(run, hidden);
+        if (options.transformers == Transformers::v5 || options.transformers == Transformers::v4_56) {
+          hidden = checkpoint_reentrant(run, hidden);
+          break;
+        }
+        // Up to 4.55 the mask and the positions are arguments of CheckpointFunction, saved until its backward; later its closure holds them.
+        const auto held = std::make_shared<LayerContext>(context);
+        const auto run_with = [this, i, held, &inner](const Tensor& input) { return run_layer(i, input, *held, inner, nullptr); };
+        hidden = checkpoint_reentrant(run_with, hidden, [held] {
+          held->attention_mask.reset();
+          held->position_ids.reset();
+        });
         break;
       }
     }
@@ -405,6 +418,8 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
     if (hooks.ends_apart) made = hooks.after(output_unit, std::move(made));
     return options.transformers <= Transformers::v4_45 && !body_ ? to(made, Dtype::float32) : made;
   };
+  if (architecture_->litgpt)
+    return litgpt_loss(*architecture_, lm_head_, std::move(hidden), labels, options.has_adapters, *options.outputs);
   Tensor logits, loss;  // the logits are part of the output, to which hooks come
   switch (options.loss) {
     case Loss::standard: {

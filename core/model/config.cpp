@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "model/families.h"
+#include "model/litgpt.h"
 #include "model/megatron_model.h"
 #include "model/mixture.h"
 #include "spec/reader.h"
@@ -346,6 +347,16 @@ std::optional<Problem> check_body(const Training& training, const Architecture& 
   return std::nullopt;
 }
 
+// The kernels of the layers are Llama's, and those that Liger patches alike (liger_kernel/transformers/monkey_patch.py).
+std::optional<Problem> check_liger(const Training& training, const Architecture& a) {
+  constexpr std::string_view kPatched[] = {"llama", "mistral", "qwen2", "qwen3", "granite", "smollm3"};
+  const bool kernels = training.liger.rms_norm || training.liger.rope || training.liger.swiglu;
+  if (!kernels || std::find(std::begin(kPatched), std::end(kPatched), a.model_type) != std::end(kPatched)) return std::nullopt;
+  return Problem{"/training/kernels/liger", "unsupported",
+                 "Liger's kernels of the layers are not supported yet for \"" + a.model_type +
+                     "\". Supported: llama, mistral, qwen2, qwen3, granite, smollm3"};
+}
+
 std::optional<Problem> check_flash(const Architecture& a) {
   const auto is = [&](std::string_view type) { return a.model_type == type; };
   if (is("bloom") || is("mpt") || is("llama4_text"))
@@ -363,6 +374,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/model/config/model_type", "conflict",
              "a model in Megatron's own arguments runs in Megatron: give software {\"stack\": \"megatron\"}"}};
   if (std::optional<Problem> problem = check_torchtitan(spec, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_litgpt(spec, a)) return {*std::move(problem)};
   const double tokens = static_cast<double>(spec.training.micro_batch) * static_cast<double>(spec.training.sequence);
   const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
   // Generous: 64 tensors of each width a token and a layer, 8 bytes an element. With eager attention also 8 of [heads, sequence].
@@ -386,7 +398,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
                  "in \"" + a.model_type + "\" PEFT takes \"" + target +
                      "\" for a part of the experts, which is supported with \"all-linear\" only"}};
   }
-  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear)
+  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && spec.training.stack != Stack::litgpt)
     if (std::optional<Problem> problem = check_targets(spec.training.adapter, a)) return {*std::move(problem)};
   if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) &&
       (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
@@ -409,9 +421,10 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.context.degree > 1 && (calls_others || a.sliding_window > 0 || a.softcapped_attention))
     return {{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""}};
   if (std::optional<Problem> problem = check_head_alignment(spec, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_liger(spec.training, a)) return {*std::move(problem)};
   if (spec.training.attention == Attention::flash_attention_2)
     if (std::optional<Problem> problem = check_flash(a)) return {*std::move(problem)};
-  if (a.eager_only && spec.training.attention != Attention::eager)
+  if (a.eager_only && spec.training.attention != Attention::eager && spec.training.stack != Stack::litgpt)
     return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;
   if (spec.pipeline.degree > 1 && a.layers < stages)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tensor/device.h"
 #include "tensor/tensor.h"
@@ -34,10 +35,19 @@ struct LoraAdapter {
   bool enabled = true;
 };
 
+// litgpt's adapter of the layer that makes q, k and v.
+struct LitParts {
+  std::vector<std::int64_t> parts;  // the widths of those of q, k and v that it is on
+  bool grouped = false;             // one convolution for all of them
+  std::int64_t width = 0;           // of q, k and v together
+  Tensor columns;                   // which of these it is on; none: all
+};
+
 // What may be put in or around a Linear after it was made.
 struct LinearParts {
   std::optional<QuantizedWeight> quantized;  // then the plain weight has no memory
   std::optional<LoraAdapter> adapter;
+  std::optional<LitParts> lit;
 };
 
 // How a linear is split over the ranks of a tensor-parallel group, and where its input comes from and its output goes.

@@ -123,6 +123,12 @@ Tensor dequantized_4bit(Device& device, const QuantizedWeight& w) {
   return device.empty({w.out, w.in}, w.dtype);
 }
 
+// Before 0.43.2 forward made the weight as backward does: F.dequantize_4bit(B, quant_state).to(A.dtype)
+Tensor older_weight(const Tensor& x, const QuantizedWeight& w) {
+  const Tensor made = dequantized_4bit(x.device(), w);
+  return to(made, x.dtype());
+}
+
 // [B, S, out] @ [out, in]
 Tensor input_gradient(const Tensor& gradient, const Tensor& weight) {
   Dims sizes = gradient.sizes();
@@ -141,7 +147,7 @@ Tensor matmul_4bit(const Tensor& x, const QuantizedWeight& w, const Tensor& bias
   Tensor result;
   {
     const With no_grad(x.device().grad_enabled, false);
-    result = multiplied(x, w, bias);
+    result = w.keeps_inputs ? linear(x, older_weight(x, w), bias) : multiplied(x, w, bias);
   }
   grad.attach(result);
   if (w.keeps_inputs && grad.recording()) grad.keep(std::make_shared<const Tensor>(detach(x)));  // ctx.tensors = (A, B)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "model/masks.h"
 #include "model/older.h"
@@ -25,9 +26,11 @@ struct ForwardOptions {
   Tensor num_items;           // what the loss's sum is divided by; none: the mean
   bool counts_items = false;  // the sum is divided by a number that the host has
   Transformers transformers = Transformers::v5;
-  std::shared_ptr<KeyValueCache> cache;  // none: no layer keeps keys and values
-  Ring ring;                             // context parallelism: ids and labels are this rank's part
-  bool shifted_labels = false;           // labels are each position's next word already
+  std::shared_ptr<KeyValueCache> cache;    // none: no layer keeps keys and values
+  Ring ring;                               // context parallelism: ids and labels are this rank's part
+  bool shifted_labels = false;             // labels are each position's next word already
+  bool has_adapters = false;               // litgpt: the head works on some tokens at a time
+  std::vector<Tensor>* outputs = nullptr;  // litgpt: where the loop keeps the logits
 };
 
 }  // namespace llmem

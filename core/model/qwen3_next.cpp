@@ -176,7 +176,7 @@ GatedDeltaNet::Projected GatedDeltaNet::projected_in_two(const Tensor& input) co
   made.a = reshape(gates[1], {rows, sequence, d.value_heads});
   const Tensor query = reshape(parts[0], {rows, sequence, d.keys()}), key = reshape(parts[1], {rows, sequence, d.keys()});
   value = reshape(value, {rows, sequence, d.values()});
-  made.mixed_qkv = cat_last({query, key, value});
+  made.mixed_qkv = cat({query, key, value}, query.dim() - 1);
   made.held = {qkvz, ba, query, key, value};
   return made;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/litgpt.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -87,13 +88,14 @@ void quantize(Device& device, const Linear& linear, const BaseQuantization& quan
 
 namespace {
 
-// transformers' get_modules_to_not_convert: the head stays as it is, be it tied or not.
+// transformers' get_modules_to_not_convert: the head stays as it is, be it tied or not. Lightning's plugin spares nothing.
 std::vector<const NamedLinear*> converted_linears(const CausalLm& model, const BaseQuantization& quantization) {
   std::vector<const NamedLinear*> converted;
   // integrations/bitsandbytes.py, replace_with_bnb_linear: `type(module) is nn.Linear`, which FalconLinear is not
-  if (model.architecture().model_type == "falcon" && !quantization.gptq) return converted;
+  const bool litgpt = model.architecture().litgpt;
+  if (model.architecture().model_type == "falcon" && !quantization.gptq && !litgpt) return converted;
   for (const NamedLinear& each : model.linears())
-    if (each.name != "lm_head" && !any_ends(each.name, quantization.skip)) converted.push_back(&each);
+    if ((each.name != "lm_head" || litgpt) && !any_ends(each.name, quantization.skip)) converted.push_back(&each);
   return converted;
 }
 
@@ -366,6 +368,28 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
   return trained;
 }
 
+std::vector<NamedTensor> add_litgpt_adapters(Device& device, const CausalLm& model, const Training& training) {
+  std::vector<NamedTensor> trained;
+  const Architecture& a = model.architecture();
+  for (const LitAdapter& each : litgpt_adapters(a, training.adapter)) {
+    const auto found =
+        std::find_if(model.linears().begin(), model.linears().end(), [&](const NamedLinear& linear) { return linear.name == each.module; });
+    const ModuleScope scope(device, each.module);
+    LinearParts& parts = *found->linear.parts;
+    LoraAdapter& adapter = parts.adapter.emplace();
+    adapter.dropout = training.adapter.dropout;
+    adapter.a = weight_of(device, "lora_A", {each.ranks, each.in}, training.weights);
+    adapter.b = weight_of(device, "lora_B", {each.out, each.rank}, training.weights);
+    if (!each.parts.empty()) parts.lit = LitParts{each.parts, each.grouped, (a.heads + 2 * a.kv_heads) * a.head_dim, {}};
+    if (each.padded && parts.lit) parts.lit->columns = weight_of(device, "_lora_ind", {each.out}, Dtype::int64);
+    for (const auto& [name, tensor] : {std::pair{".lora_A", adapter.a}, std::pair{".lora_B", adapter.b}}) {
+      require_grad(tensor);
+      trained.push_back({each.module + name, tensor, -1});
+    }
+  }
+  return trained;
+}
+
 namespace {
 
 // What adapt_experts makes for one parameter of a mixture: its router [experts, in], or all experts' matrices [experts, out, in].
@@ -402,6 +426,10 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
   const bool on_experts = options.all_linear && peft_adapts_experts(a);
   const std::string embedding = embedding_of(a);
   std::int64_t count = 0;
+  if (a.litgpt && training.method == Method::lora) {
+    for (const LitAdapter& each : litgpt_adapters(a, options)) count += each.ranks * each.in + each.out * each.rank;
+    return count;
+  }
   for (const Parameter& each : a.tensors) {
     if (each.kind != Parameter::Kind::parameter) continue;
     const std::string_view module = module_of(each.name);

@@ -36,6 +36,9 @@ Architecture untied(Architecture architecture);
 // Method full: whether the parameter of this name trains.
 bool trains(const Training& training, std::string_view name);
 
+// litgpt's adapters, as lora.py registers them: in the weights' dtype, B after A.
+std::vector<NamedTensor> add_litgpt_adapters(Device& device, const CausalLm& model, const Training& training);
+
 // How many parameters train.
 std::int64_t trained_count(const Training& training, const Architecture& architecture);
 

@@ -16,6 +16,10 @@ namespace {
 void adapt(Device& device, const Training& training, Rank& rank) {
   // TRL's trainer does not prepare.
   // prepare_model_for_kbit_training casts nothing of a GPTQ checkpoint.
+  if (training.stack == Stack::litgpt) {
+    if (training.method == Method::lora) rank.optimized = add_litgpt_adapters(device, *rank.model, training);
+    return;
+  }
   if (training.base_quantization && !training.base_quantization->gptq && training.prepare_kbit && training.loop != Loop::sft_trainer)
     prepare_for_training(device, rank.model->parameters());
   rank.model->use_liger(training.liger);
@@ -87,7 +91,9 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
     if (training.method == Method::lora || each.tensor.requires_grad()) rank.optimized.push_back(each);
   }
   if (training.base_quantization)
-    load_quantized(device, *rank.model, *training.base_quantization, training.weights, architecture.tied_embeddings, all);
+    // lightning/fabric/plugins/precision/bitsandbytes.py, _Linear4bit.quantize: weights are halved first, whatever they were.
+    load_quantized(device, *rank.model, *training.base_quantization, training.stack == Stack::litgpt ? Dtype::float16 : training.weights,
+                   architecture.tied_embeddings, all);
   adapt(device, training, rank);
   if (training.objective == Objective::dpo && training.method == Method::full) rank.reference = frozen_copy(device, spec, architecture);
   return rank;

@@ -1,6 +1,7 @@
 #include "report/estimate.h"
 
 #include "model/config.h"
+#include "model/litgpt.h"
 #include "model/older.h"
 #include "plan/adapt.h"
 #include "report/repeated.h"
@@ -38,6 +39,8 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
     append(notes, reading.notes);
   }
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
+  if (problems.empty() && spec.value.training.stack == Stack::litgpt)
+    architecture = as_litgpt(std::move(architecture), spec.value.training.sequence);
   if (problems.empty()) problems = check_trained(spec.value.training, architecture);
   if (problems.empty()) problems = check_older(spec.value, architecture);
   if (!problems.empty()) return tl::unexpected(std::move(problems));

@@ -70,6 +70,11 @@ Note about_software(const Spec& spec) {
             "two training steps. Evidence: FSDP2 and tensor parallelism were held event by event against recorded runs of PyTorch; "
             "torchtitan's "
             "modules are what its sources say, held against reserved memory that its authors measured on GPUs."};
+  if (spec.training.stack == Stack::litgpt)
+    return {"/software/stack",
+            "litgpt's modules, adapters and loop as its sources of 2024 have them, over PyTorch 2.14, eager mode, two training steps. "
+            "Evidence: the "
+            "sources, held against what its authors measured on GPUs."};
   return {"/software", "PyTorch 2.14 and Transformers " + series_of(spec.software.transformers) +
                            ", eager mode, two training steps: the optimizer's states appear in the first."};
 }

@@ -228,6 +228,7 @@ void read_bitsandbytes(ObjectReader& software, std::optional<BaseQuantization>& 
 constexpr Choice kStacks[] = {{"transformers", static_cast<int>(Stack::transformers)},
                               {"megatron", static_cast<int>(Stack::megatron)},
                               {"torchtitan", static_cast<int>(Stack::torchtitan)},
+                              {"litgpt", static_cast<int>(Stack::litgpt)},
                               {"deepspeed", kNotYet}};
 
 // A stack that is not known is a problem of its section.
@@ -243,11 +244,16 @@ Stack stack_of(const Json& spec) {
 
 // What only other programs than Transformers' have.
 void check_stack(const Training& training, Problems& problems) {
-  if (training.stack == Stack::torchtitan) {
+  const bool litgpt = training.stack == Stack::litgpt;
+  if (training.stack == Stack::torchtitan || litgpt) {
     const auto refuse = [&](std::string at, std::string what) {
-      add(problems, {"/training/" + at, "unsupported", what + " is not supported with torchtitan yet."});
+      add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + (litgpt ? "litgpt" : "torchtitan") + " yet."});
     };
-    if (training.method != Method::full) refuse("method", "lora");
+    if (training.method != Method::full && !litgpt) refuse("method", "lora");
+    if (litgpt && training.checkpointing != Checkpointing::none) refuse("checkpointing", "checkpointing");
+    if (litgpt && (training.adapter.dora || !training.adapter.modules_to_save.empty())) refuse("adapter", "dora or modules_to_save");
+    if (litgpt && training.base_quantization && training.base_quantization->gptq) refuse("base_quantization", "gptq");
+    if (litgpt && (training.liger.rms_norm || training.liger.rope || training.liger.swiglu)) refuse("kernels", "a kernel of Liger");
     if (training.objective != Objective::sft) refuse("objective", "dpo");
     if (training.loop != Loop::plain) refuse("loop", "a loop of Transformers");
     if (training.loss != Loss::standard) refuse("loss", "another loss than the standard one");
@@ -363,6 +369,8 @@ void check_parallel(const Spec& spec, Problems& problems) {
   const auto refuse = [&](std::string at, std::string what) {
     add(problems, {"/training/" + at, "unsupported", what + " is not supported with " + with + " yet. Supported: on one GPU."});
   };
+  if (training.stack == Stack::litgpt)
+    add(problems, {"/software/stack", "unsupported", "litgpt is not supported with " + with + " yet. Supported: on one GPU."});
   if (training.checkpoint_every > 1 && training.stack != Stack::torchtitan) refuse("checkpointing", "checkpointing of some layers only");
   if (!training.trained.empty()) refuse("trained", "training of some modules only");
   if (!training.frozen.empty()) refuse("frozen", "training of some modules only");

@@ -193,7 +193,8 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
     optimizer.momentum = positive(reader, "momentum", kUnlimited);
   if (name == OptimizerName::sgd) reader.boolean("nesterov", optimizer.nesterov);
   if (name == OptimizerName::rmsprop) reader.boolean("centered", optimizer.centered);
-  if (name == OptimizerName::adamw || name == OptimizerName::adam) reader.boolean("amsgrad", optimizer.amsgrad);
+  const bool adam = name == OptimizerName::adamw || name == OptimizerName::adam;
+  if (adam) reader.boolean("amsgrad", optimizer.amsgrad);
   if (name == OptimizerName::adafactor) read_numbers(reader, {"beta2_decay", "d"}, true);
   if (name == OptimizerName::adafactor_hf) read_adafactor(reader, optimizer);
   if (name == OptimizerName::adagrad) read_numbers(reader, {"lr_decay", "initial_accumulator_value"}, false);
@@ -201,7 +202,12 @@ void read_optimizer(const Json* object, OptimizerOptions& optimizer, Problems& p
   if (name == OptimizerName::sgd) read_numbers(reader, {"dampening"}, false);
   if (name == OptimizerName::rmsprop) read_numbers(reader, {"alpha"}, false);
   if (name <= OptimizerName::radam) reader.boolean("maximize", optimizer.maximize);
-  for (std::string_view key : {"capturable", "differentiable"}) reader.only(key, false);  // each makes tensors of its own
+  // Each makes tensors of its own.
+  if (adam && optimizer.implementation != OptimizerImplementation::loop)
+    reader.boolean("capturable", optimizer.capturable);
+  else
+    reader.only("capturable", false);
+  reader.only("differentiable", false);
   reader.boolean("in_backward", optimizer.in_backward);
   reader.done();
 }

@@ -65,6 +65,7 @@ struct OptimizerOptions {
   bool nesterov = false;         // sgd
   bool centered = false;         // rmsprop
   bool maximize = false;         // torch.optim
+  bool capturable = false;       // adamw, adam: by CUDA graphs
   bool first_moment = false;     // adafactor_hf: whether there is a beta1
   bool scale_parameter = false;  // adafactor_hf
   // A step of its own for each parameter as soon as its gradient is there, which then goes.
@@ -129,7 +130,7 @@ struct MegatronOptions {
 };
 
 // Whose training program runs.
-enum class Stack : std::uint8_t { transformers, megatron, torchtitan };
+enum class Stack : std::uint8_t { transformers, megatron, torchtitan, litgpt };
 
 struct Training {
   Stack stack = Stack::transformers;

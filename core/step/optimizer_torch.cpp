@@ -70,7 +70,8 @@ class Moments : public Optimizer {
   void make_states() {
     for (const NamedTensor& parameter : parameters_) {
       const ModuleScope scope = scope_of(parameter);
-      if (options_.implementation == OptimizerImplementation::fused) states_.push_back(state("step", {}, Dtype::float32));
+      const bool counts = options_.capturable || options_.implementation == OptimizerImplementation::fused;
+      if (counts) states_.push_back(state("step", {}, Dtype::float32));
       for (const char* name : rule_.states) {
         if (name) states_.push_back(state_like(name, parameter.tensor));
       }
@@ -115,6 +116,12 @@ class Moments : public Optimizer {
     };
     if (copies_gradients()) list("copied_grad");
     if (drops_copies()) alive.clear();
+    if (options_.capturable) {  // torch._foreach_pow(beta, device_state_steps)
+      for (const char* name : {"bias_correction1", "bias_correction2"}) {
+        const OpScope op(device_, name);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) alive.push_back(device_.empty({}, Dtype::float32));
+      }
+    }
     for (const char* name : rule_.lists) {
       if (name && !(copies_gradients() && reuses_copies(name))) list(name);
     }

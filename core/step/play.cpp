@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "model/litgpt.h"
 #include "plan/context_parallel.h"
 #include "plan/rank.h"
 #include "step/grad_scaler.h"
@@ -31,6 +32,7 @@ ForwardOptions forward_options(const Spec& spec) {
   options.checkpoint_every = training.checkpoint_every;
   options.offload_checkpoints = spec.offload.activations;
   options.checkpoints_inside_hooks = training.stack == Stack::torchtitan;
+  options.has_adapters = training.method == Method::lora;
   options.loss = training.loss;
   options.loss_chunk = training.loss_chunk;
   // gradient_checkpointing_enable asks for it; embeddings that train have a gradient anyway.
@@ -154,6 +156,9 @@ class TrainingLoop {
     phase("backward" + number);
     if (rank_.run_backward) {
       rank_.run_backward(loss_);
+    } else if (training_.stack == Stack::litgpt) {
+      const Tensor share = mul_scalar(loss_);  // fabric.backward(loss / gradient_accumulation_iters)
+      backward(share, rank_.after_backward);
     } else if (training_.grad_scaler) {
       backward(scaler_.scale(loss_), rank_.after_backward);
     } else {
@@ -168,6 +173,7 @@ class TrainingLoop {
     ForwardOptions options = forward_options(spec_);
     if (mask) options.padding = {std::move(mask), true};
     options.position_ids = position_ids_;
+    options.outputs = &outputs_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
     if (rank_.ring.ranks == 1) return rank_.model->loss(ids_, labels_, options, rank_.hooks);
@@ -248,6 +254,7 @@ class TrainingLoop {
   GradScaler scaler_;
   Tensor position_ids_;
   Tensor ids_, labels_, loss_;
+  std::vector<Tensor> outputs_;  // litgpt's variable `logits`, until the next forward has returned
   Tensor own_ids_, own_labels_;  // this rank's part under context parallelism
   std::string prefix_, phase_;
 };
@@ -263,6 +270,8 @@ void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_
     Rank rank;
     if (spec.training.stack == Stack::torchtitan)
       rank = make_rank(device, spec, as_torchtitan(architecture));
+    else if (spec.training.stack == Stack::litgpt)
+      rank = make_rank(device, spec, as_litgpt(architecture, spec.training.sequence));
     else if (spec.training.stack != Stack::megatron)
       rank = make_rank(device, spec, architecture);
     if (spec.training.stack == Stack::megatron) {

@@ -98,7 +98,7 @@ Tensor checkpoint_offloaded(const std::function<Tensor(const Tensor& input)>& fu
 }
 
 // torch/utils/checkpoint.py, CheckpointFunction
-Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input) {
+Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input, std::function<void()> done) {
   Recorder grad("CheckpointFunction", {&input});
   Device& device = input.device();
   Saved input_ = grad.save_if(grad.recording(), input);
@@ -111,7 +111,7 @@ Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function,
   grad.attach(result);
   grad.keep(run);
   grad.backward([input_ = std::move(input_), run = run.get(), autocast = device.autocast, module = device.module(),
-                 wants_grad = input.requires_grad()](Tensors& gradients) {
+                 wants_grad = input.requires_grad(), done = std::move(done)](Tensors& gradients) {
     const Tensor saved = input_.unpack();
     Device& owner = saved.device();
     const Tensor detached = detach(saved);
@@ -125,6 +125,7 @@ Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function,
       output = (*run)(detached);
     }
     nested_backward(output, gradients[0]);
+    if (done) done();
     return Tensors{Tensor(detached->grad)};
   });
   return result;

@@ -61,7 +61,7 @@ Tensor checkpoint(Device& device, std::function<Tensor()> function, bool selecti
 Tensor checkpoint_offloaded(const std::function<Tensor(const Tensor& input)>& function, Tensor input);
 
 // torch.utils.checkpoint.checkpoint(function, input, use_reentrant=True): runs `function` outside the graph, and again inside the backward
-// of its result, with a backward pass of its own. What `function` holds lives as long as the graph.
-Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input);
+// of its result, with a backward pass of its own. What `function` holds lives as long as the graph; `done` is called once it has run again.
+Tensor checkpoint_reentrant(std::function<Tensor(const Tensor& input)> function, const Tensor& input, std::function<void()> done = {});
 
 }  // namespace llmem

@@ -41,6 +41,27 @@ Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor&
   return result;
 }
 
+// aten/src/ATen/native/Convolution.cpp, through cuDNN: [B, C, T] that is a transposed [B, T, C] is taken for channels-last, and so is the result.
+Tensor channel_conv1d(const Tensor& input, const Tensor& weight) {
+  const Tensor cast_weight = autocast(weight);
+  const Tensor self = autocast(input);
+  Recorder grad("conv1d", {&self, &cast_weight});
+  Saved self_ = grad.save_if(grad.needs(1), self);
+  Saved weight_ = grad.save_if(grad.needs(0), cast_weight);
+  const std::int64_t rows = self.size(0), tokens = self.size(2), out = cast_weight.size(0);
+  const Tensor result = self.device().empty_strided({{rows, out, tokens}, {tokens * out, 1, out}}, self.dtype());
+  grad.attach(result);
+  grad.backward([self_ = std::move(self_), weight_ = std::move(weight_), sizes = self.sizes(), of_weight = cast_weight.sizes(),
+                 need_self = grad.needs(0), need_weight = grad.needs(1)](Tensors& gradients) {
+    Device& on = gradients[0].device();
+    Tensors made(2);
+    if (need_self) made[0] = on.empty_strided({sizes, {sizes[1] * sizes[2], 1, sizes[1]}}, gradients[0].dtype());
+    if (need_weight) made[1] = on.empty(of_weight, gradients[0].dtype());
+    return made;
+  });
+  return result;
+}
+
 // causal_conv1d_fn without its package: conv1d, and of its result the first S places
 Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, std::int64_t sequence) {
   const auto whole = [&] {

@@ -68,27 +68,6 @@ Tensor solve_triangular(const Tensor& A, const Tensor& B) {
   return result;
 }
 
-// torch/csrc/autograd/FunctionsManual.cpp, cat_tensors_backward: narrowed views of the gradient
-Tensor cat_last(const Tensors& parts) {
-  Recorder grad("cat", {&parts[0], &parts[1], &parts[2]});
-  const int last = parts[0].dim() - 1;
-  Dims sizes = parts[0].sizes();
-  std::vector<std::int64_t> lengths;
-  sizes[last] = 0;
-  for (const Tensor& part : parts) {
-    lengths.push_back(part.size(last));
-    sizes[last] += part.size(last);
-  }
-  const Tensor result = parts[0].device().empty(sizes, parts[0].dtype());
-  grad.attach(result);
-  grad.backward([last, lengths](Tensors& gradients) {
-    Tensors out;
-    for (const std::int64_t length : lengths) out.push_back(narrow(gradients[0], last, 0, length));
-    return out;
-  });
-  return result;
-}
-
 // FunctionsManual.cpp, stack_tensors_backward: views of the gradient. Here a chain of nodes, one for each part, of which none allocates.
 Tensor stack_of(const std::vector<Tensor>& parts) {
   Dims sizes = parts.front().sizes();

@@ -11,8 +11,6 @@ namespace llmem {
 Tensor matmul_of_batches(const Tensor& a, const Tensor& b);
 // torch.linalg.solve_triangular(A, B, unitriangular=True), from the left: A [..., n, n], B [..., n, m]
 Tensor solve_triangular(const Tensor& A, const Tensor& B);
-// torch.cat of any number of parts along the last dimension
-Tensor cat_last(const Tensors& parts);
 // torch.stack of any number of parts, along a new last dimension
 Tensor stack_of(const std::vector<Tensor>& parts);
 // weight @ x of a matrix [n, k] and a batch [b, k, m]: [b, n, m]

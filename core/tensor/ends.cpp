@@ -93,11 +93,11 @@ Tensor log_softmax(const Tensor& self) {
 namespace {
 
 // nll_loss_backward: zeros like the log-probabilities, one value a row
-Tensor nll_loss(const Tensor& self, const Tensor& target) {
+Tensor nll_loss(const Tensor& self, const Tensor& target, bool of_each) {
   Recorder grad("nll_loss", {&self});
   Saved self_ = grad.save_if(grad.recording(), self);
   Saved target_ = grad.save_if(grad.recording(), target);
-  const Tensor result = self.device().empty({}, self.dtype());
+  const Tensor result = self.device().empty(of_each ? Dims{self.size(0)} : Dims{}, self.dtype());
   const Tensor total_weight = self.device().empty({}, self.dtype());
   Saved total_weight_ = grad.save_if(grad.recording(), total_weight);
   grad.attach(result);
@@ -110,6 +110,6 @@ Tensor nll_loss(const Tensor& self, const Tensor& target) {
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target) { return nll_loss(log_softmax(logits), target); }
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, bool of_each) { return nll_loss(log_softmax(logits), target, of_each); }
 
 }  // namespace llmem

@@ -137,6 +137,10 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   }
   const Tensor transposed = t(cast_weight);
   if (input.dim() == 2) return mm(cast_input, transposed);
+  // What cannot be viewed as a matrix is not folded, unless that saved a large gradient of the weight.
+  const bool views = view_strides(cast_input.layout(), matrix_of(cast_input)).has_value();
+  if (!views && input.dim() == 3 && !transposed.requires_grad())
+    return bmm(cast_input, expand(transposed, {input.size(0), weight.size(1), weight.size(0)}));
   return unsafe_view(mm(reshape(cast_input, matrix_of(cast_input)), transposed), sizes);
 }
 

@@ -26,10 +26,12 @@ Tensors split_last(const Tensor& self, const std::vector<std::int64_t>& lengths)
 Tensors split_along(const Tensor& self, int d, const std::vector<std::int64_t>& lengths);
 Tensor index_along(const Tensor& self, int d, const Tensor& index);  // copies of these places along d
 Tensor index_one(const Tensor& self, int d);                         // self[..., [i], ...]: of one place
-Tensor copy_into_slice(const Tensor& base, const Tensor& source);    // base[slice].copy_(source): the same memory, a step further
-Tensor pad_last(const Tensor& self, std::int64_t count);             // constant_pad_nd of the last dimension; a copy
-Tensor reshape(const Tensor& self, const Dims& sizes);               // a view where it can be, else a copy
-Tensor contiguous(const Tensor& self);                               // self where it is, else a copy
+// zeros(…, width).index_copy_(-1, columns, source)
+Tensor place_columns(const Tensor& source, const Tensor& columns, std::int64_t width);
+Tensor copy_into_slice(const Tensor& base, const Tensor& source);  // base[slice].copy_(source): the same memory, a step further
+Tensor pad_last(const Tensor& self, std::int64_t count);           // constant_pad_nd of the last dimension; a copy
+Tensor reshape(const Tensor& self, const Dims& sizes);             // a view where it can be, else a copy
+Tensor contiguous(const Tensor& self);                             // self where it is, else a copy
 
 // ---- pointwise (aten/src/ATen/native/cuda/Binary*.cu, Unary*.cu): the result has the promoted dtype
 Tensor mul(const Tensor& self, const Tensor& other);
@@ -45,7 +47,7 @@ Tensor to(const Tensor& self, Dtype dtype);  // self where it already is
 Tensor clone(const Tensor& self);
 void set_data(const Tensor& self, const Tensor& data);                  // self.data = data
 Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype);  // any elementwise op outside the graph
-Tensor cat(const Tensors& parts, int d);
+Tensor cat(const Tensors& parts, int d);                                // of two or three
 Tensor sub(const Tensor& self, const Tensor& other);
 Tensor power(const Tensor& self);  // pow of a number other than 2
 Tensor gelu(const Tensor& self);   // exact or by tanh
@@ -119,6 +121,8 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
 // ---- convolutions over [B, C, S] with a weight [C, 1, k] and a bias [C] or none
 Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias);  // [B, C, S + k - 1]
 Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, std::int64_t sequence);
+// conv1d with a kernel of one place, in groups or not: weight [out, C / groups], unsqueezed. cuDNN's workspace is not known.
+Tensor channel_conv1d(const Tensor& input, const Tensor& weight);
 
 // ---- scans: state-space models and linear attention
 Tensor exp_of(const Tensor& self);
@@ -155,7 +159,8 @@ Tensor sigmoid(const Tensor& self);
 // ---- ends of the model
 Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,h], sizes of the weight
 Tensor embedding(const Tensor& weight, const Tensor& ids);              // weight [V,h], ids [B,S]
-Tensor cross_entropy(const Tensor& logits, const Tensor& target);       // logits [N,V], target [N]; mean, a scalar
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     bool of_each = false);  // logits [N,V], target [N]; mean, a scalar, or each
 
 Tensor log_softmax(const Tensor& self);
 Tensor gather_last(const Tensor& self, const Tensor& index);   // gather(-1, index.unsqueeze(-1))
@@ -166,6 +171,7 @@ Tensor log_sigmoid(const Tensor& self);
 
 // ---- rows
 std::vector<Tensor> split(const Tensor& self, std::int64_t length);  // along dimension 0
+Tensor cat_vectors(const std::vector<Tensor>& parts);                // any number of them
 // self[first, second]: `count` rows, all of [B, S]'s, of self [B, S, …]
 Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second);
 // self[mask], a mask [B, S] of ones: [B * S, …]

@@ -203,13 +203,17 @@ Tensor unary_no_grad(const Tensor& self, const char* op, Dtype dtype) {
 
 // torch/csrc/autograd/FunctionsManual.cpp, cat_tensors_backward: narrowed views of the gradient
 Tensor cat(const Tensors& parts, int d) {
-  Recorder grad("cat", {&parts[0], &parts[1]});
+  const Tensor last = parts.size() == 3 ? parts[2] : Tensor();
+  Recorder grad("cat", {&parts[0], &parts[1], &last});
   Dims sizes = parts[0].sizes();
-  sizes[d] += parts[1].sizes()[d];
+  const std::int64_t first = parts[0].size(d), second = parts[1].size(d), third = last ? last.size(d) : 0;
+  sizes[d] = first + second + third;
   const Tensor result = parts[0].device().empty(sizes, promoted(parts[0].dtype(), parts[1].dtype()));
   grad.attach(result);
-  grad.backward([d, first = parts[0].sizes()[d], second = parts[1].sizes()[d]](Tensors& gradients) {
-    return Tensors{narrow(gradients[0], d, 0, first), narrow(gradients[0], d, first, second)};
+  grad.backward([d, first, second, third](Tensors& gradients) {
+    Tensors out{narrow(gradients[0], d, 0, first), narrow(gradients[0], d, first, second)};
+    if (third > 0) out.push_back(narrow(gradients[0], d, first + second, third));
+    return out;
   });
   return result;
 }

@@ -346,6 +346,21 @@ std::vector<Tensor> split(const Tensor& self, std::int64_t length) {
   return pieces;
 }
 
+// Views of the gradient; here a chain of nodes, one for each part, of which none allocates.
+Tensor cat_vectors(const std::vector<Tensor>& parts) {
+  std::int64_t count = 0;
+  for (const Tensor& part : parts) count += part.numel();
+  Tensor result = parts.front().device().empty({count}, parts.front().dtype());
+  for (const Tensor& part : parts) {
+    Recorder grad("cat", {&result, &part});
+    const Tensor next = detach(result);
+    grad.attach(next);
+    grad.backward([length = part.numel()](Tensors& gradients) { return Tensors{gradients[0], narrow(gradients[0], 0, 0, length)}; });
+    result = next;
+  }
+  return result;
+}
+
 // log_sigmoid_forward: the result, and on the CPU only a buffer; backward: grad * …
 Tensor log_sigmoid(const Tensor& self) {
   Recorder grad("log_sigmoid", {&self});

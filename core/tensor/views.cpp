@@ -128,6 +128,22 @@ Tensor index_along(const Tensor& self, int d, const Tensor& index) {
   return result;
 }
 
+// derivatives.yaml, index_copy: the source's gradient is expanded as the source, which is saved for it.
+Tensor place_columns(const Tensor& source, const Tensor& columns, std::int64_t width) {
+  Recorder grad("index_copy", {&source});
+  Saved source_ = grad.save_if(grad.recording(), source);
+  Saved columns_ = grad.save_if(grad.recording(), columns);
+  Dims sizes = source.sizes();
+  sizes[sizes.size() - 1] = width;
+  const Tensor result = source.device().empty(sizes, source.dtype());
+  grad.attach(result);
+  grad.backward([source_ = std::move(source_), columns_ = std::move(columns_)](Tensors& gradients) {
+    const Tensor saved = source_.unpack();
+    return Tensors{gradients[0].device().empty(saved.sizes(), gradients[0].dtype())};
+  });
+  return result;
+}
+
 Tensor index_one(const Tensor& self, int d) { return index_along(self, d, self.device().empty({1}, Dtype::int64)); }
 
 // split_with_sizes_backward: cat of the gradients, zeros where there is none

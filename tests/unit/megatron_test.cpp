@@ -281,6 +281,31 @@ TEST(Torchtitan, EmbeddingIsNotGatheredAtTheLoss) {
   EXPECT_GE(forward("0.1") - forward("0.2"), embedding);
 }
 
+TEST(Litgpt, WhatItRefuses) {
+  const auto of_litgpt = [](const Json& training) {
+    Json spec = llama(training);
+    spec["software"] = {{"stack", "litgpt"}};
+    return spec;
+  };
+  EXPECT_EQ(problem_at(of_litgpt({{"method", "lora"}, {"adapter", {{"targets", {"q_proj"}}}}})), "/training/adapter/targets");
+  EXPECT_EQ(problem_at(of_litgpt({{"checkpointing", "full"}})), "/training/checkpointing");
+  Json other = of_litgpt({{"micro_batch", 1}});
+  other["model"]["config"]["model_type"] = "olmo2";
+  EXPECT_EQ(problem_at(other), "/software/stack");
+  // lora.py: A [2 r, hidden] and B [queries + values, r] for each of three layers
+  const Json trained =
+      report(of_litgpt({{"method", "lora"}, {"adapter", {{"rank", 8}, {"targets", {"query", "value"}}}}}))["parameters"]["trainable"];
+  EXPECT_EQ(trained, 3 * (16 * 512 + (512 + 256) * 8));
+}
+
+// LlamaMLP's kernel of Liger is not arcee's, which has no gate.
+TEST(Liger, OnlyWherePatched) {
+  Json spec = llama({{"kernels", {{"liger", {{"swiglu", true}}}}}});
+  spec.erase("software");
+  spec["model"]["config"]["model_type"] = "arcee";
+  EXPECT_EQ(problem_at(spec), "/training/kernels/liger");
+}
+
 TEST(Torchtitan, WhatItRefuses) {
   EXPECT_EQ(problem_at(llama({{"compile", true}})), "/training/compile");
   EXPECT_EQ(problem_at(llama({{"method", "lora"}})), "/training/method");

@@ -110,8 +110,9 @@ function gpuOf(row, notes) {
   return { gpu: 'a100-sxm-80gb', known: false };
 }
 
-function targetsOf(row, notes) {
+function targetsOf(row, framework, notes) {
   const targets = row.lora?.targets;
+  if (framework.stack === 'litgpt') return targets ?? ['query', 'value'];  // its own words
   if (targets === null || targets === undefined) {
     notes.push('LoRA: on q_proj and v_proj, PEFT\'s default');
     return ['q_proj', 'v_proj'];
@@ -138,7 +139,8 @@ function matches(pattern, path) {
 
 function adapterOf(row, framework, method, notes) {
   const lora = row.lora ?? {};
-  const adapter = { rank: count(lora.r) ?? count(lora.rank) ?? 8, targets: targetsOf(row, notes), dropout: Number(lora.dropout) || 0 };
+  const adapter = { rank: count(lora.r) ?? count(lora.rank) ?? 8, targets: targetsOf(row, framework, notes), dropout: Number(lora.dropout ?? framework.loraDropout) || 0 };
+  if (lora.dropout === null && framework.loraDropout) notes.push(`LoRA: dropout ${framework.loraDropout}, ${framework.name}'s default`);
   if (!count(lora.r) && !count(lora.rank)) notes.push('LoRA: rank 8, PEFT\'s default');
   if (adapter.targets.length === 0) refuse('none of LoRA\'s modules is known');
   const words = `${said(row.precision)} ${said(row.master_weights)}`;
@@ -159,7 +161,7 @@ function trainingOf(row, framework, method, notes) {
   Object.assign(training, batchOf(row));
   addCheckpointing(row, framework, training, notes);
   training.attention = read(notes, 'attention', tables.attentions, said(row.attention), { attention: 'sdpa' }, 'not stated, SDPA').attention;
-  addLoss(row, training, notes);
+  if (framework.stack !== 'litgpt') addLoss(row, training, notes);  // which has a loss of its own
   training.loop = loopOf(row, framework, notes);
   if (framework.clip && training.loop === 'plain') training.max_grad_norm = framework.clip;
   if (/true|aot|yes/.test(said(row.compile))) training.compile = true;
@@ -200,8 +202,12 @@ function optimizerOf(row, framework, notes) {
   return optimizer;
 }
 
+// What was measured before any step, and says nothing of one.
+const isLoaded = (row) => look(tables.metrics, said(row.metric))?.metric === 'loaded';
+
 function batchOf(row) {
-  const micro_batch = count(row.micro_batch), sequence = count(row.seq_len);
+  const least = isLoaded(row) ? 1 : null;
+  const micro_batch = count(row.micro_batch) ?? least, sequence = count(row.seq_len) ?? least;
   if (!micro_batch) refuse('the batch is not given');
   if (!sequence) refuse('the length of the sequences is not given');
   return { micro_batch, sequence, accumulation: count(row.grad_accum) ?? 1 };
@@ -381,7 +387,7 @@ function allocatorOf(row, framework) {
 function specOf(row, presets, notes) {
   const framework = frameworkOf(row);
   if (framework.differs) notes.push(framework.differs);
-  const method = read(notes, 'method', tables.methods, said(row.method), { method: 'full' }, 'not stated, full');
+  const method = read(notes, 'method', tables.methods, isLoaded(row) ? said(row.method).replace(/\(.*\)/, '') : said(row.method), { method: 'full' }, 'not stated, full');
   const { training, precision } = trainingOf(row, framework, method, notes);
   const parallel = parallelOf(row, framework, training, precision, notes);
   useMixedPrecision(training, parallel, precision, framework);

@@ -13,8 +13,9 @@ export const frameworks = [
   { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true, lossParallel: true },
   { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'; its activation offloading leaves parameters on the GPU and has a stream of its own' },
   {
-    match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', upcast: false, prepareKbit: false, bitsandbytes: '0.42.0',  // its finetune scripts warn of any other version
-    differs: 'litgpt\'s own modules, played as Transformers\': q, k, v are one linear, of whose result v stays a view; with bitsandbytes the head is quantised, too',
+    match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', stack: 'litgpt', upcast: false, prepareKbit: false,
+    bitsandbytes: '0.42.0',  // its finetune scripts warn of any other version
+    loraDropout: 0.05,  // finetune/lora.py, and most of its config hub
   },
   { match: /prime-rl/, name: 'prime-rl', clip: 1.0, differs: 'prime-rl\'s loop holds the logits of a micro-batch until its backward is done' },
   { match: /axolotl/, name: 'axolotl', loop: 'trainer', prepareKbit: true, differs: 'axolotl\'s patches and kernels', expertsOnItsOwn: 'axolotl quantises experts, which are no Linears of bitsandbytes\'s, by code of its own' },
