@@ -53,6 +53,9 @@ function replace(spec, problem) {
 const anotherTransformers = replacements.find(({ at, from }) => from === undefined && at.test('/software/transformers')).says;
 const isMixture = ({ assumptions }) => assumptions.some(({ text }) => /\bexperts\b/.test(text));
 
+// The weights alone are too much, whatever modules hold them.
+const failsToLoad = ({ ranks }) => ranks.some(({ out_of_memory: failed }) => failed && failed.after === null);
+
 // Where a pipeline's row does not say which rank was read, its largest was: the first or the last stage's.
 export function estimateStages(llmem, entries) {
   const open = entries.filter(({ spec, report, anyRank }) => report && anyRank && spec.parallel.pipeline?.degree > 1);
@@ -77,13 +80,15 @@ export function estimate(llmem, entries) {
       const { ok, value, problems } = results[i];
       entry.report = ok ? value : undefined;
       entry.problems = ok ? undefined : problems;
-      if (ok && entry.spec.software?.stack !== 'megatron' && isMixture(value) && entry.replaced.includes(anotherTransformers)) {
+      const whole = !entry.spec.training.base_quantization;  // which leaves version 5's experts as they are
+      if (ok && entry.spec.software?.stack !== 'megatron' && isMixture(value) && entry.replaced.includes(anotherTransformers) && !(whole && failsToLoad(value))) {
         entry.report = undefined;
         entry.problems = [{ at: '/software/transformers', code: 'unsupported',
           message: 'before version 5 experts are Linears of their own, called one by one; version 5\'s cannot stand in for them' }];
       }
       if (ok) return false;
-      const words = problems.map((problem) => replace(entry.spec, problem));
+      const first = problems.filter(({ at }, k) => problems.findIndex((other) => other.at === at) === k);  // one change of a place at a time
+      const words = first.map((problem) => replace(entry.spec, problem));
       entry.replaced.push(...new Set(words.filter((word) => word && !entry.replaced.includes(word))));
       return words.every(Boolean);
     });

@@ -1,4 +1,4 @@
-// What must hold of a set of rows: [{gpus: 'one' | 'several', confidence, source, metric, answered, median, p95, false_fits, wrong_verdicts}].
+// What must hold of a set of rows: [{gpus: 'one' | 'several', confidence, source, metric, answered, median, p95, unexplained, false_fits, wrong_verdicts}].
 // All but the numbers choose rows; a number that is left out is not asked for. `answered`: at least so many; the others: at most.
 import { isMulti, summary, verdicts } from './print.mjs';
 
@@ -14,7 +14,7 @@ function found(entries, floor) {
   return floor.metric ? { ...numbers, ...summary(ours, floor.metric, floor.beside === true) } : { ...numbers, answered: ours.filter(({ report }) => report).length };
 }
 
-const limits = { answered: (is, floor) => is >= floor, median: atMost, p95: atMost, false_fits: atMost, wrong_verdicts: atMost };
+const limits = { answered: (is, floor) => is >= floor, median: atMost, p95: atMost, unexplained: atMost, false_fits: atMost, wrong_verdicts: atMost };
 
 function atMost(is, most) {
   return is !== null && is <= most;

@@ -23,13 +23,15 @@ export function measurementsOf(row) {
   const found = [];
   if (Number.isFinite(row.value) && row.value > 0) {
     const [low, high] = measuredRange(row);
-    found.push({ ...own, low, high, second: false, steady: /reset each|memory:/.test(text(row.metric)) });
+    const first = /first iteration/.test(text(row.packing));  // the longest rows come first, and only there
+    found.push({ ...own, low, high, second: false, first, steady: /reset each|memory:/.test(text(row.metric)) });
   }
   for (const [name, value] of Object.entries(row.also ?? {})) {
     const metric = secondMetrics.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
     if (!metric || !Number.isFinite(value) || value <= 0 || metric === own.metric) continue;
+    if (own.metric === 'loaded' && metric !== 'allocated') continue;
     const [low, high] = range(value, /mib/i.test(name) ? 'MiB' : /gib/i.test(name) ? 'GiB' : /gb/i.test(name) ? 'GB' : 'bytes');
-    found.push({ metric, low, high, second: true, steady: false });
+    found.push({ metric, low, high, second: true, steady: false, loaded: own.metric === 'loaded' });
   }
   return found;
 }
@@ -48,7 +50,10 @@ function steadyPeak(rank, key) {
   return Math.max(...peaks);
 }
 
-function answered(rank, { metric, steady }) {
+function answered(rank, { metric, steady, loaded, first }) {
+  if (loaded) return rank.points[0]?.allocated;
+  const backward = rank.points.find(({ at }) => at === 'step0.backward0');
+  if (first && backward) return backward[metric === 'allocated' ? 'peak_allocated' : 'peak_reserved'];
   switch (metric) {
     case 'loaded': return rank.points[0]?.reserved;
     case 'allocated': return steady ? steadyPeak(rank, 'peak_allocated') : rank.peak_allocated;
