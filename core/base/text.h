@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,5 +22,8 @@ std::string lower(std::string_view text);
 
 // At most `bytes` bytes of `text`, cut between two UTF-8 characters and then marked "…".
 std::string shortened(std::string_view text, std::size_t bytes = 60);
+
+// "1,234,567"
+std::string grouped_digits(std::int64_t n);
 
 }  // namespace llmem

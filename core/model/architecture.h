@@ -72,6 +72,7 @@ enum class Rotary : std::uint8_t {
 //            attention: n the same before o
 struct Names {
   std::string_view model = "model", embedding = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head";
+  std::string_view decoder_layers = "";  // of an encoder-decoder, from the root; `model` and `layers` are the encoder's
   std::string_view layer = "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm";
   std::string_view attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:q_norm K:k_norm";
   std::string_view mlp = "g:gate_proj u:up_proj d:down_proj";
@@ -139,6 +140,18 @@ struct DeltaNet {
   std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, kernel = 4;
   std::int64_t keys() const { return key_heads * key_dim; }
   std::int64_t values() const { return value_heads * value_dim; }
+};
+
+// What a model's class ends in: the next word of every token, the masked words, the words of a target that a decoder makes, or labels of whole
+// sequences or of tokens.
+enum class Head : std::uint8_t { next_word, masked_word, target_word, sequence_label, token_label };
+// problem_type: one of several classes, a number each, or any of several classes.
+enum class LabelKind : std::uint8_t { one_of, number, any_of };
+struct Classifier {
+  std::int64_t labels = 2;
+  LabelKind kind = LabelKind::one_of;
+  bool finds_padding = false;  // a pad_token_id: the last token of a row is looked for
+  double dropout = 0;
 };
 
 // What Megatron-Core's TransformerConfig and GPTModel need to know of a model.
@@ -212,6 +225,12 @@ struct Architecture {
 
   StateSpace state_space;
   DeltaNet delta_net;
+  Head head = Head::next_word;
+  bool own_classifier = false;  // the family declares it, and what is before it, itself
+  Classifier classifier;
+  std::int64_t decoder_layers = 0;  // of an encoder-decoder, the last of `layers`
+  std::int64_t encoder_layers() const { return layers - decoder_layers; }
+
   std::string layer_kinds;         // nemotron_h: a letter for each layer
   bool gated_output = false;       // qwen3_next: q_proj makes a gate of the attention's result as well
   bool scaled_keys = false;        // falcon_h1: keys are multiplied by a number

@@ -27,6 +27,14 @@ struct LayerContext {
     Tensor key, value;
   };
   std::shared_ptr<SharedKeys> shared_keys, sliding_shared_keys;
+  Tensor encoder_states, encoder_attention_mask;  // of a decoder that looks at an encoder's result
+  // t5: what is added to the scores, made by a stack's first layer, which leaves it in `made_biases`, for all.
+  struct Biases {
+    Tensor own, cross;
+  };
+  Biases biases;
+  std::shared_ptr<Biases> made_biases;
+  bool checkpointed = false;  // gradient_checkpointing of the modules
 };
 
 struct AttentionResult {

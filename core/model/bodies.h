@@ -29,6 +29,11 @@ MadeBody jamba_body(const Architecture& a, const MadeModule& root);         // m
 MadeBody mamba2_body(const Architecture& a, const MadeModule& root);
 MadeBody gemma4_body(const Architecture& a, const MadeModule& root);
 MadeBody llama4_body(const Architecture& a, const MadeModule& root);
+MadeBody bert_body(const Architecture& a, const MadeModule& root);
+MadeBody roberta_body(const Architecture& a, const MadeModule& root);     // bert.cpp
+MadeBody distilbert_body(const Architecture& a, const MadeModule& root);  // bert.cpp
+MadeBody modernbert_body(const Architecture& a, const MadeModule& root);
+MadeBody t5_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);
 MadeBody litgpt_body(const Architecture& a, const MadeModule& root);
 

@@ -5,6 +5,13 @@
 
 namespace llmem {
 
+Tensor Body::whole(const Tensor& ids, const ForwardOptions& options, LayerContext& context, int layers, const RunLayers& run) const {
+  std::vector<Tensor> locals;
+  Tensor hidden = begin(ids, options, context, locals);
+  hidden = run(std::move(hidden), context, 0, layers);
+  return end(std::move(hidden));
+}
+
 Tensor embedded_ids(const Tensor& weight, std::string_view name, const Tensor& ids, const ForwardOptions& options) {
   const ModuleScope scope(ids.device(), name);
   Tensor embeds = embedding(weight, ids);

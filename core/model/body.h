@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,16 @@ class Body {
   // `kept`: what the layer returns beside its hidden states; it lives until the next layer has returned.
   virtual Tensor layer(int index, const Tensor& hidden_states, const LayerContext& context, Tensor& kept) const = 0;
   virtual Tensor end(Tensor hidden_states) const = 0;
+  // The three, or what an encoder-decoder does. `run`: layers first … end - 1, with checkpointing and parallel methods around each.
+  using RunLayers = std::function<Tensor(Tensor hidden_states, const LayerContext& context, int first, int end)>;
+  virtual Tensor whole(const Tensor& ids, const ForwardOptions& options, LayerContext& context, int layers, const RunLayers& run) const;
+  // What the class ends in, where that is more than a Linear: hidden states to logits.
+  // `locals`: variables of the forward that live until it returns.
+  virtual Tensor logits(const Tensor& hidden_states, std::vector<Tensor>& locals) const {
+    (void)locals;
+    return hidden_states;
+  }
+  virtual bool has_logits() const { return false; }
   virtual std::vector<NamedMixture> mixtures() const { return {}; }
 };
 

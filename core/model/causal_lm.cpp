@@ -44,10 +44,12 @@ Dims dims_of(const std::vector<std::int64_t>& shape) {
   return dims;
 }
 
-// The decoder layer in "model.layers.3.mlp.up_proj.weight"; -1: in none.
-int unit_of(const std::string& name, const std::string& layers) {
-  if (name.compare(0, layers.size(), layers) != 0) return -1;
-  return std::atoi(name.c_str() + layers.size());
+// The layer in "model.layers.3.mlp.up_proj.weight"; -1: in none. A decoder's come after its encoder's.
+int unit_of(const std::string& name, const std::string& layers, const Architecture& a) {
+  if (name.compare(0, layers.size(), layers) == 0) return std::atoi(name.c_str() + layers.size());
+  const std::string others = std::string(a.names.decoder_layers) + ".";
+  if (a.decoder_layers == 0 || name.compare(0, others.size(), others) != 0) return -1;
+  return static_cast<int>(a.encoder_layers()) + std::atoi(name.c_str() + others.size());
 }
 
 // The Linears of what comes before the decoder, which adapters may be put on though nothing runs them.
@@ -74,12 +76,12 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   for (const std::size_t i : in_order_of_moving(a.tensors)) {
     const Parameter& each = a.tensors[i];
     const auto kind = each.kind == Parameter::Kind::parameter ? TensorRequest::parameter : TensorRequest::buffer;
-    made[i] = make({each.name, kind, dims_of(each.shape), each.dtype.value_or(weights), unit_of(each.name, layers)});
+    made[i] = make({each.name, kind, dims_of(each.shape), each.dtype.value_or(weights), unit_of(each.name, layers, a)});
     tensors.add(each.name, made[i]);
   }
   for (std::size_t i = 0; i < made.size(); ++i) {
     const Parameter& each = a.tensors[i];
-    if (each.kind == Parameter::Kind::parameter) parameters_.push_back({each.name, made[i], unit_of(each.name, layers)});
+    if (each.kind == Parameter::Kind::parameter) parameters_.push_back({each.name, made[i], unit_of(each.name, layers, a)});
   }
   const std::string head(a.names.head);
   const Family* family = find_family(a.model_type);
@@ -89,6 +91,7 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
     body_ = body(a, MadeModule(tensors, ""));
     embed_tokens_ = body_->embedding();
     linears_ = tensors.linears;
+    if (a.own_classifier) return;
     lm_head_ = tensors.linear(head);
     if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
     linears_.push_back({"lm_head", lm_head_});
@@ -275,8 +278,11 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
     Tensor next;
     if (around) hidden = hooks.before(i, hidden);
     LayerContext context = hooks.cast ? cast_context(given, *hooks.cast) : given;
-    if (!architecture_->sliding.empty())  // a layer is given the mask of its kind
-      (architecture_->sliding[static_cast<std::size_t>(i)] ? context.attention_mask : context.sliding_attention_mask).reset();
+    if (!architecture_->sliding.empty()) {  // a layer is given the mask and the angles of its kind
+      const bool slides = architecture_->sliding[static_cast<std::size_t>(i)];
+      (slides ? context.attention_mask : context.sliding_attention_mask).reset();
+      if (context.sliding_position_embeddings.cos) (slides ? context.position_embeddings : context.sliding_position_embeddings) = {};
+    }
     const auto run = [this, i, context, &inner](const Tensor& input) { return run_layer(i, input, context, inner, nullptr); };
     const auto first_run = [this, i, context, &inner, &next](const Tensor& input) {
       // Computed again, by autograd's thread, a layer hands on nothing but its hidden states.
@@ -332,10 +338,10 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
     LayerContext context;
     context.attention = options.attention;
     context.half = options.half;
-    std::vector<Tensor> locals;
-    Tensor hidden = body_->begin(ids, options, context, locals);
-    hidden = run_layers(std::move(hidden), context, options, hooks, 0, layer_count());
-    return body_->end(std::move(hidden));
+    context.checkpointed = options.checkpointing != Checkpointing::none;
+    return body_->whole(ids, options, context, layer_count(), [&](Tensor hidden, const LayerContext& of_layers, int first, int end) {
+      return run_layers(std::move(hidden), of_layers, options, hooks, first, end);
+    });
   }
   Tensor inputs_embeds = embedded_unit(ids, options.inputs_require_grad, hooks);
   LayerContext context = context_of(inputs_embeds, options);
@@ -400,6 +406,7 @@ Tensor own_shifted_loss(const Tensor& logits, const Tensor& labels) {
 Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
                          Tensor* kept_logits) const {
   Device& device = ids.device();
+  if (architecture_->head != Head::next_word) return loss_of_labels(ids, labels, options, hooks, kept_logits);
   if (hooks.before) hooks.before(-1, ids);
   Tensor hidden = hidden_states(ids, options, hooks), outputs = hidden;
   // A loss that takes the head over reads its weight outside of the head's own forward.

@@ -108,6 +108,8 @@ class CausalLm {
   // What the two calls do between their hooks.
   Tensor decoded(const Tensor& ids, const ForwardOptions& options, const UnitHooks& hooks) const;
   Tensor loss_of(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks, Tensor* kept_logits) const;
+  Tensor loss_of_labels(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks,
+                        Tensor* kept_logits) const;  // heads.cpp
   Tensor run_layers(Tensor hidden, const LayerContext& context, const ForwardOptions& options, const UnitHooks& hooks, int first,
                     int end) const;
   // `inside`: checkpointing of what the hooks are around

@@ -5,7 +5,9 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/checkpoint.h"
 #include "model/families.h"
+#include "model/heads.h"
 #include "model/litgpt.h"
 #include "model/megatron_model.h"
 #include "model/mixture.h"
@@ -32,18 +34,6 @@ const Family* read_family(ObjectReader& config) {
                  "\"" + shortened(type) + "\" is not supported yet" +
                      (near.empty() ? ". " : "; the nearest family that is known is \"" + std::string(near) + "\". ") + played());
   return nullptr;
-}
-
-// A config of a classifier or of the bare decoder has another head than the one that is played. Old files write LLaMAForCausalLM.
-void check_class(ObjectReader& config, const Family& family) {
-  const Json* named = config.find("architectures");
-  if (!named || !named->is_array() || named->empty()) return;
-  for (const Json& each : *named) {
-    if (each.is_string() && lower(each.get_ref<const std::string&>()) == lower(family.model_class)) return;
-  }
-  config.problem("architectures", "unsupported",
-                 quoted((*named)[0]) + " is not supported yet. Supported for " + std::string(family.model_type) + ": " +
-                     std::string(family.model_class) + ".");
 }
 
 void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
@@ -96,7 +86,8 @@ void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
                 {"relu", Activation::relu},          {"gelu_new", Activation::gelu_new},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
                 {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu},
                 {"xielu", Activation::xielu}};
-  const std::string name = c.text("hidden_act");
+  std::string name = c.text("hidden_act");
+  if (name.rfind("gated-", 0) == 0) name = name == "gated-gelu" ? "gelu_new" : name.substr(6);  // T5Config.__post_init__
   out.activation = Activation::other;
   for (const auto& each : kNames)
     if (each.name == name) out.activation = each.value;
@@ -183,6 +174,7 @@ void declare(ConfigReader& whole, ConfigReader& text, const Family& family, cons
   std::vector<Parameter> declared;
   if (family.towers) family.towers(whole, out, Module(declared, ""));
   (decoder.declare ? decoder.declare : declare_decoder)(text, out, Module(declared, ""));
+  declare_head(out, declared);
   double count = 0;
   for (const Parameter& each : declared) {
     double product = 1;
@@ -195,13 +187,6 @@ void declare(ConfigReader& whole, ConfigReader& text, const Family& family, cons
     out.tensors = in_order_of_parameters(std::move(declared));
 }
 
-// "1,234,567"
-std::string grouped_digits(std::int64_t n) {
-  std::string digits = std::to_string(n);
-  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 Reading<Architecture> read_architecture(const Json& json) {
@@ -209,12 +194,16 @@ Reading<Architecture> read_architecture(const Json& json) {
   Architecture& out = reading.value;
   ObjectReader config(&json, "/model/config", reading.problems);
   if (!json.is_object()) return reading;
+  if (is_checkpoint(json)) {
+    add(reading.problems, about_checkpoint(json));
+    return reading;
+  }
   note_quantization(config, reading.notes);
   const Family* family = read_family(config);
   if (!family) return reading;
   out.model_type = family->model_type;
   out.model_class = family->model_class;
-  check_class(config, *family);
+  read_head(config, *family, out);
   ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
   // What a model sees with is beside its decoder, whose fields may be in text_config.
   const Family& decoder = family->text.empty() ? *family : *find_family(family->text);
@@ -369,12 +358,15 @@ std::optional<Problem> check_flash(const Architecture& a) {
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
+  if (spec.model.tensors)
+    if (Problems problems = check_checkpoint(*spec.model.tensors, a); !problems.empty()) return problems;
   if (spec.training.stack == Stack::megatron) return check_megatron_sizes(spec, a);
   if (a.megatron)
     return {{"/model/config/model_type", "conflict",
              "a model in Megatron's own arguments runs in Megatron: give software {\"stack\": \"megatron\"}"}};
   if (std::optional<Problem> problem = check_torchtitan(spec, a)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_litgpt(spec, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_head(spec, a)) return {*std::move(problem)};
   const double tokens = static_cast<double>(spec.training.micro_batch) * static_cast<double>(spec.training.sequence);
   const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
   // Generous: 64 tensors of each width a token and a layer, 8 bytes an element. With eager attention also 8 of [heads, sequence].

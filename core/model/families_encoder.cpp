@@ -1,3 +1,7 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "model/bodies.h"
 #include "model/families.h"
 
 // Encoders with a masked-language head (BERT kinds) and encoder-decoders (T5 kinds): modeling_<model_type>.py.
@@ -8,7 +12,71 @@ namespace {
 using C = ConfigReader;
 using A = Architecture;
 
-void nothing(C&, A&) {}
+// Which dropouts there are, and what the class ends in, whose last Linear is `word_head` or a classifier.
+void read_encoder(C& c, A& a, std::string_view word_head) {
+  c.file().only("is_decoder", false);
+  c.file().only("add_cross_attention", false);
+  a.dropout = c.number("hidden_dropout_prob").value_or(0);
+  a.own_classifier = a.head != Head::next_word;
+  if (!a.own_classifier) a.head = Head::masked_word;
+  a.names.head = a.own_classifier ? "classifier" : word_head;
+  a.classifier.dropout = c.number("classifier_dropout").value_or(a.dropout);
+}
+
+void read_bert(C& c, A& a) {
+  read_encoder(c, a, "cls.predictions.decoder");
+  a.names.model = "bert";
+  a.names.layers = "encoder.layer";
+}
+
+void read_roberta(C& c, A& a) {
+  read_encoder(c, a, "lm_head.decoder");
+  a.names.model = "roberta";
+  a.names.layers = "encoder.layer";
+  if (a.head == Head::sequence_label) a.names.head = "classifier.out_proj";
+}
+
+void read_distilbert(C& c, A& a) {
+  read_encoder(c, a, "vocab_projector");
+  a.names.model = "distilbert";
+  a.names.layers = "transformer.layer";
+  a.dropout = c.number("dropout").value_or(0);
+  a.classifier.dropout = c.number("seq_classif_dropout").value_or(0);
+}
+
+// ModernBertConfig: layers look around locally, but each third.
+void read_modernbert(C& c, A& a) {
+  read_encoder(c, a, "decoder");
+  a.float_logits = a.head == Head::masked_word;  // ForMaskedLMLoss
+  a.dropout = c.number("mlp_dropout").value_or(0);
+  a.embedding_dropout = c.number("embedding_dropout").value_or(0);
+  a.classifier.dropout = c.number("classifier_dropout").value_or(0);
+  a.sliding_window = c.count("local_attention", 128) / 2;
+  const std::int64_t every = c.count("global_attn_every_n_layers", 3);
+  for (const std::string& type : c.each_layer("layer_types", a.layers)) a.sliding.push_back(type == "sliding_attention");
+  if (a.sliding.empty())
+    for (std::int64_t i = 0; i < a.layers; ++i) a.sliding.push_back(i % every != 0);
+  c.file().only("sparse_prediction", false);
+  for (const auto& [key, value] :
+       {std::pair<std::string_view, std::string_view>{"classifier_pooling", "cls"}, {"classifier_activation", "gelu"}})
+    if (const std::string given = c.text(key); given != value)
+      c.file().problem(key, "unsupported", "\"" + shortened(given) + "\" is not supported yet. Supported: " + std::string(value) + ".");
+}
+
+// BertEmbeddings' and RobertaEmbeddings' buffers
+void position_buffers(C& c, const Module& embeddings) {
+  for (const char* name : {"position_ids", "token_type_ids"})
+    embeddings.buffer(name, {1, c.count("max_position_embeddings", 512)}, Dtype::int64);
+}
+
+void roberta_classifier(const A& a, const Module& root) {
+  if (a.head == Head::sequence_label) {
+    root.child("classifier").linear("dense", a.hidden_size, a.hidden_size, true);
+    root.child("classifier").linear("out_proj", a.hidden_size, a.classifier.labels, true);
+  } else {
+    root.linear("classifier", a.hidden_size, a.classifier.labels, true);
+  }
+}
 
 void bert_layers(const Module& encoder, const A& a) {
   for (std::int64_t i = 0; i < a.layers; ++i) {
@@ -28,7 +96,10 @@ void bert(C& c, const A& a, const Module& root) {
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
+  position_buffers(c, embeddings);
   bert_layers(root.child("bert.encoder"), a);
+  if (a.head == Head::sequence_label) root.child("bert.pooler").linear("dense", a.hidden_size, a.hidden_size, true);
+  if (a.own_classifier) return root.linear("classifier", a.hidden_size, a.classifier.labels, true);
   const Module predictions = root.child("cls.predictions");
   predictions.parameter("bias", {a.vocab_size});
   predictions.child("transform").linear("dense", a.hidden_size, a.hidden_size, true);
@@ -42,7 +113,9 @@ void roberta(C& c, const A& a, const Module& root) {
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
+  position_buffers(c, embeddings);
   bert_layers(root.child("roberta.encoder"), a);
+  if (a.own_classifier) return roberta_classifier(a, root);
   head.parameter("bias", {a.vocab_size});
   head.linear("dense", a.hidden_size, a.hidden_size, true);
   head.norm("layer_norm", a.hidden_size, true);
@@ -51,6 +124,7 @@ void roberta(C& c, const A& a, const Module& root) {
 
 // The head is defined before the encoder, and the embeddings are tied to it.
 void xlm_roberta(C& c, const A& a, const Module& root) {
+  if (a.own_classifier) return roberta(c, a, root);
   const Module embeddings = root.child("roberta.embeddings"), head = root.child("lm_head");
   head.parameter("bias", {a.vocab_size});
   head.linear("dense", a.hidden_size, a.hidden_size, true);
@@ -60,11 +134,13 @@ void xlm_roberta(C& c, const A& a, const Module& root) {
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
+  position_buffers(c, embeddings);
   bert_layers(root.child("roberta.encoder"), a);
 }
 
 void distilbert(C& c, const A& a, const Module& root) {
   const Module embeddings = root.child("distilbert.embeddings"), transformer = root.child("distilbert.transformer");
+  embeddings.buffer("position_ids", {1, c.count("max_position_embeddings", 512)}, Dtype::int64);
   embeddings.embedding("word_embeddings", a.vocab_size, a.hidden_size);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
@@ -76,6 +152,10 @@ void distilbert(C& c, const A& a, const Module& root) {
     layer.child("ffn").linear("lin1", a.hidden_size, a.intermediate_size, true);
     layer.child("ffn").linear("lin2", a.intermediate_size, a.hidden_size, true);
     layer.norm("output_layer_norm", a.hidden_size, true);
+  }
+  if (a.own_classifier) {
+    if (a.head == Head::sequence_label) root.linear("pre_classifier", a.hidden_size, a.hidden_size, true);
+    return root.linear("classifier", a.hidden_size, a.classifier.labels, true);
   }
   root.linear("vocab_transform", a.hidden_size, a.hidden_size, true);
   root.norm("vocab_layer_norm", a.hidden_size, true);
@@ -100,12 +180,31 @@ void modernbert(C& c, const A& a, const Module& root) {
     layer.child("mlp").linear("Wo", a.intermediate_size, a.hidden_size, mlp_bias);
   }
   model.norm("final_norm", a.hidden_size, norm_bias);
+  for (const bool slides : {false, true}) {
+    if (std::find(a.sliding.begin(), a.sliding.end(), slides) == a.sliding.end()) continue;
+    for (const char* name : {"_inv_freq", "_original_inv_freq"})
+      model.child("rotary_emb").buffer(std::string(slides ? "sliding" : "full") + "_attention" + name, {a.head_dim / 2});
+  }
   root.child("head").linear("dense", a.hidden_size, a.hidden_size, c.flag("classifier_bias"));
   root.child("head").norm("norm", a.hidden_size, norm_bias);
-  if (!a.tied_embeddings)
+  if (a.own_classifier)
+    root.linear("classifier", a.hidden_size, a.classifier.labels, true);
+  else if (!a.tied_embeddings)
     root.linear("decoder", a.hidden_size, a.vocab_size, c.flag("decoder_bias"));
   else if (c.flag("decoder_bias"))
     root.child("decoder").parameter("bias", {a.vocab_size});
+}
+
+// T5Config: "gated-gelu" means gelu_new; with tied embeddings what enters the head is scaled.
+void read_t5(C& c, A& a) {
+  a.head = Head::target_word;
+  a.names.model = "encoder";
+  a.names.layers = "block";
+  a.names.decoder_layers = "decoder.block";
+  a.decoder_layers = c.integer_or("num_decoder_layers", a.layers, 1, 1 << 12);
+  a.layers += a.decoder_layers;
+  a.dropout = c.number("dropout_rate").value_or(0);
+  a.scaled_logits = a.model_type != "mt5" && c.flag("tie_word_embeddings");
 }
 
 void t5_attention(const Module& attention, const A& a, std::int64_t buckets) {
@@ -116,14 +215,14 @@ void t5_attention(const Module& attention, const A& a, std::int64_t buckets) {
 }
 
 void t5_stack(C& c, const A& a, const Module& stack, std::int64_t layers, bool decoder) {
-  const bool gated = c.text("feed_forward_proj").rfind("gated-", 0) == 0;
+  const bool gated = c.text("hidden_act").rfind("gated-", 0) == 0;
   const std::int64_t buckets = c.count("relative_attention_num_buckets", 32);
   for (std::int64_t i = 0; i < layers; ++i) {
     const Module block = stack.child("block", i);
     std::int64_t at = 0;
     const auto next = [&] { return block.child("layer", at++); };
     const Module attention = next();
-    t5_attention(attention.child("SelfAttention"), a, i == 0 ? buckets : 0);
+    t5_attention(attention.child("SelfAttention"), a, i == 0 || a.model_type == "umt5" ? buckets : 0);
     attention.norm("layer_norm", a.hidden_size);
     if (decoder) {
       const Module cross = next();
@@ -145,53 +244,60 @@ void t5_stack(C& c, const A& a, const Module& stack, std::int64_t layers, bool d
 
 void t5(C& c, const A& a, const Module& root) {
   root.embedding("shared", a.vocab_size, a.hidden_size);
-  t5_stack(c, a, root.child("encoder"), a.layers, false);
-  t5_stack(c, a, root.child("decoder"), c.integer_or("num_decoder_layers", a.layers, 1, 1 << 12), true);
+  t5_stack(c, a, root.child("encoder"), a.encoder_layers(), false);
+  t5_stack(c, a, root.child("decoder"), a.decoder_layers, true);
   if (!a.tied_embeddings) root.linear("lm_head", a.hidden_size, a.vocab_size);
 }
 
 constexpr Family kFamilies[] = {
-    {"bert", "BertForMaskedLM", Coverage::parameters,
+    {"bert", "BertForMaskedLM", Coverage::played,
      "vocab_size=30522 hidden_size=768 num_hidden_layers=12 num_attention_heads=12 intermediate_size=3072 hidden_act=gelu "
-     "hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.1 max_position_embeddings=512 type_vocab_size=2 "
+     "hidden_dropout_prob=0.1 attention_dropout=0.1 max_position_embeddings=512 type_vocab_size=2 "
      "tie_word_embeddings=true",
-     "", nothing, bert},
-    {"roberta", "RobertaForMaskedLM", Coverage::parameters,
+     "attention_dropout=attention_probs_dropout_prob", read_bert, bert, bert_body},
+    {"roberta", "RobertaForMaskedLM", Coverage::played,
      "vocab_size=50265 hidden_size=768 num_hidden_layers=12 num_attention_heads=12 intermediate_size=3072 hidden_act=gelu "
-     "hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.1 max_position_embeddings=512 type_vocab_size=2 "
+     "hidden_dropout_prob=0.1 attention_dropout=0.1 max_position_embeddings=512 type_vocab_size=2 "
      "tie_word_embeddings=true",
-     "", nothing, roberta},
-    {"xlm-roberta", "XLMRobertaForMaskedLM", Coverage::parameters,
+     "attention_dropout=attention_probs_dropout_prob", read_roberta, roberta, roberta_body},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", Coverage::played,
      "vocab_size=30522 hidden_size=768 num_hidden_layers=12 num_attention_heads=12 intermediate_size=3072 hidden_act=gelu "
-     "hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.1 max_position_embeddings=512 type_vocab_size=2 "
+     "hidden_dropout_prob=0.1 attention_dropout=0.1 max_position_embeddings=512 type_vocab_size=2 "
      "tie_word_embeddings=true",
-     "", nothing, xlm_roberta},
-    {"distilbert", "DistilBertForMaskedLM", Coverage::parameters,
+     "attention_dropout=attention_probs_dropout_prob", read_roberta, xlm_roberta, roberta_body},
+    {"distilbert", "DistilBertForMaskedLM", Coverage::played,
      "vocab_size=30522 max_position_embeddings=512 num_hidden_layers=6 num_attention_heads=12 hidden_size=768 "
      "intermediate_size=3072 dropout=0.1 attention_dropout=0.1 hidden_act=gelu qa_dropout=0.1 seq_classif_dropout=0.2 "
      "tie_word_embeddings=true",
      "num_hidden_layers=n_layers num_attention_heads=n_heads hidden_size=dim intermediate_size=hidden_dim hidden_act=activation "
      "intermediate_size=hidden_dim",
-     nothing, distilbert},
-    {"modernbert", "ModernBertForMaskedLM", Coverage::parameters,
+     read_distilbert, distilbert, distilbert_body},
+    {"modernbert", "ModernBertForMaskedLM", Coverage::played,
      "vocab_size=50368 hidden_size=768 intermediate_size=1152 num_hidden_layers=22 num_attention_heads=12 hidden_act=gelu "
      "initializer_cutoff_factor=2.0 local_attention=128 decoder_bias=true classifier_pooling=cls classifier_activation=gelu "
      "sparse_pred_ignore_index=-100 tie_word_embeddings=true",
-     "hidden_act=hidden_activation", nothing, modernbert},
-    {"t5", "T5ForConditionalGeneration", Coverage::parameters,
+     "hidden_act=hidden_activation", read_modernbert, modernbert, modernbert_body},
+    {"t5", "T5ForConditionalGeneration", Coverage::played,
      "vocab_size=32128 hidden_size=512 head_dim=64 intermediate_size=2048 num_hidden_layers=6 num_attention_heads=8 "
      "relative_attention_num_buckets=32 relative_attention_max_distance=128 dropout_rate=0.1 initializer_factor=1.0 "
-     "feed_forward_proj=relu tie_word_embeddings=true",
+     "hidden_act=relu tie_word_embeddings=true",
      "hidden_size=d_model head_dim=d_kv intermediate_size=d_ff num_hidden_layers=num_layers num_attention_heads=num_heads "
-     "intermediate_size=d_ff",
-     nothing, t5},
-    {"mt5", "MT5ForConditionalGeneration", Coverage::parameters,
+     "hidden_act=feed_forward_proj",
+     read_t5, t5, t5_body},
+    {"mt5", "MT5ForConditionalGeneration", Coverage::played,
      "vocab_size=250112 hidden_size=512 head_dim=64 intermediate_size=1024 num_hidden_layers=8 num_attention_heads=6 "
      "relative_attention_num_buckets=32 relative_attention_max_distance=128 dropout_rate=0.1 initializer_factor=1.0 "
-     "feed_forward_proj=gated-gelu tie_word_embeddings=true",
+     "hidden_act=gated-gelu tie_word_embeddings=true",
      "hidden_size=d_model head_dim=d_kv intermediate_size=d_ff num_hidden_layers=num_layers num_attention_heads=num_heads "
-     "intermediate_size=d_ff",
-     nothing, t5},
+     "hidden_act=feed_forward_proj",
+     read_t5, t5, t5_body},
+    {"umt5", "UMT5ForConditionalGeneration", Coverage::played,
+     "vocab_size=250112 hidden_size=512 head_dim=64 intermediate_size=1024 num_hidden_layers=8 num_attention_heads=6 "
+     "relative_attention_num_buckets=32 relative_attention_max_distance=128 dropout_rate=0.1 initializer_factor=1.0 "
+     "hidden_act=gated-gelu tie_word_embeddings=true",
+     "hidden_size=d_model head_dim=d_kv intermediate_size=d_ff num_hidden_layers=num_layers num_attention_heads=num_heads "
+     "hidden_act=feed_forward_proj",
+     read_t5, t5, t5_body},
 };
 
 }  // namespace

@@ -23,4 +23,9 @@ Tensor sdpa_causal_mask_always(Device& device, const Tensor& position_ids, std::
 Tensor eager_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, Dtype dtype, bool window,
                          const PaddingMask& padding);
 
+// create_bidirectional_mask: of `keys` tokens that are looked at from `queries`; none where nothing is padding. For eager attention numbers of
+// `dtype`, else booleans.
+Tensor bidirectional_mask(Device& device, std::int64_t rows, std::int64_t queries, std::int64_t keys, bool eager, Dtype dtype,
+                          const PaddingMask& padding);
+
 }  // namespace llmem

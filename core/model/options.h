@@ -31,6 +31,7 @@ struct ForwardOptions {
   bool shifted_labels = false;             // labels are each position's next word already
   bool has_adapters = false;               // litgpt: the head works on some tokens at a time
   std::vector<Tensor>* outputs = nullptr;  // litgpt: where the loop keeps the logits
+  Tensor target;                           // of an encoder-decoder: its decoder's labels
 };
 
 }  // namespace llmem

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/heads.h"
 #include "model/litgpt.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
@@ -278,7 +279,7 @@ Copies train_copies(Device& device, CausalLm& model, const std::vector<std::stri
     return weight_of(device, "modules_to_save", original.sizes(), original.dtype());
   };
   const auto trained = [&](const std::string& name, const Tensor& original) {
-    if (!is_copied(modules, name)) return NamedTensor{};
+    if (!original || !is_copied(modules, name)) return NamedTensor{};
     const Tensor made = copy_of(name, original);
     require_grad(made);
     return NamedTensor{name, made, -1};
@@ -349,7 +350,7 @@ std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const Ada
     for (const NamedMixture& each : model.mixtures()) adapt_experts(device, each, options, made);
     in_order_of_modules(model, made);
   }
-  const Copies copies = train_copies(device, model, options.modules_to_save);
+  const Copies copies = train_copies(device, model, trained_whole(model.architecture(), options));
   // cast_adapter_dtype: half-precision adapters become fp32 once all are made.
   std::vector<NamedTensor> trained;
   if (copies.embedding.tensor) trained.push_back(copies.embedding);
@@ -425,6 +426,7 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
   const AdapterOptions& options = training.adapter;
   const bool on_experts = options.all_linear && peft_adapts_experts(a);
   const std::string embedding = embedding_of(a);
+  const std::vector<std::string> whole = trained_whole(a, options);
   std::int64_t count = 0;
   if (a.litgpt && training.method == Method::lora) {
     for (const LitAdapter& each : litgpt_adapters(a, options)) count += each.ranks * each.in + each.out * each.rank;
@@ -433,7 +435,7 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
   for (const Parameter& each : a.tensors) {
     if (each.kind != Parameter::Kind::parameter) continue;
     const std::string_view module = module_of(each.name);
-    const bool copied = is_copied(options.modules_to_save, each.name);
+    const bool copied = is_copied(whole, each.name);
     const bool adaptable = each.of_linear && !(on_experts && names_a_part_of_experts(a, module));
     if (training.method == Method::full) {
       if (trains(training, each.name)) count += each.count();

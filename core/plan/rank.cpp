@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/text.h"
+#include "model/heads.h"
 #include "model/older.h"
 #include "plan/adapt.h"
 #include "plan/context_parallel.h"
@@ -46,8 +48,8 @@ namespace {
 
 // transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
 bool decays(std::string_view name) {
-  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
-  const std::string dotted = "." + std::string(name) + ".";
+  const std::string dotted = "." + lower(name) + ".";
+  const auto has = [&](std::string_view part) { return dotted.find(part) != std::string::npos; };
   return !has("bias") && !has("layernorm") && !has("rmsnorm") && dotted.find(".norm.") == std::string::npos &&
          dotted.find("_norm.") == std::string::npos;
 }
@@ -87,6 +89,7 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
       require_grad(made);
     return made;
   });
+  if (const std::int64_t words = tied_head_bias(architecture); words > 0) device.scratch(size_of(training.weights) * words);
   for (const NamedTensor& each : rank.model->parameters()) {
     if (training.method == Method::lora || each.tensor.requires_grad()) rank.optimized.push_back(each);
   }

@@ -78,8 +78,12 @@ void read_model(Json& spec, const ModelPresets& presets, ModelSource& model, Pro
   } else {
     ObjectReader reader(&*value, "/model", problems);
     reader.text("name", model.name);
+    const bool checkpoint = reader.object("tensors") != nullptr;
     if (reader.object("config")) {
       model.config = std::make_shared<Json>(std::move((*value)["config"]));
+      if (checkpoint) model.tensors = std::make_shared<Json>(std::move((*value)["tensors"]));
+    } else if (checkpoint && !reader.given("config")) {
+      model.config = std::make_shared<Json>(std::move((*value)["tensors"]));  // read_architecture says what it is
     } else if (!reader.given("config")) {
       reader.problem("config", "missing", "give the model's config.json as an object");
     }

@@ -343,6 +343,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
 
   reader.integer("micro_batch", training.micro_batch, 1, kMostRows);
   reader.integer("sequence", training.sequence, 1, kLongestSequence);
+  if (std::int64_t target = 0; reader.integer("target_sequence", target, 1, kLongestSequence)) training.target_sequence = target;
   check_tokens(reader, training);
   if (training.objective == Objective::dpo && training.micro_batch % 2 != 0) {
     reader.problem("micro_batch", "conflict", "dpo's micro_batch counts rows [chosen; rejected]: it must be even");

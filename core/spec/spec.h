@@ -143,8 +143,10 @@ struct Training {
   std::optional<Dtype> autocast;
   bool grad_scaler = false;
   OptimizerOptions optimizer;
-  std::int64_t micro_batch = 1;   // rows
-  std::int64_t sequence = 2048;   // tokens a row
+  std::int64_t micro_batch = 1;                 // rows
+  std::int64_t sequence = 2048;                 // tokens a row
+  std::optional<std::int64_t> target_sequence;  // tokens a row that an encoder-decoder writes; none: as many
+  std::int64_t target_length() const { return target_sequence.value_or(sequence); }
   std::int64_t accumulation = 1;  // micro-batches an optimizer step
   Checkpointing checkpointing = Checkpointing::none;
   std::int64_t checkpoint_every = 1;  // checkpointing of each so many-th decoder layer, from the first on
@@ -309,6 +311,8 @@ struct ModelSource {
   std::string name;
   // A Hugging Face config.json, not yet understood: that is core/model's work. Null: it is missing, which is a problem already.
   std::shared_ptr<const nlohmann::json> config;
+  // What the checkpoint has, as its index or header says; none: the config alone.
+  std::shared_ptr<const nlohmann::json> tensors;
 };
 
 struct Spec {

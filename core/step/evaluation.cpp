@@ -53,7 +53,7 @@ class EvaluationLoop {
     std::vector<Batch> inputs;
     Prediction last;  // Python's names, bound until the next step returns
     for (std::int64_t step = 0; step < options_.batches; ++step) {
-      inputs = {make_batch(device_, options_.batch, training_.sequence)};
+      inputs = {make_batch(device_, forward_.architecture(), training_, options_.batch)};
       last = predict(inputs);
       last.loss = device_.empty({options_.batch}, last.loss.dtype());
       last.loss = gathered(last.loss);
@@ -84,7 +84,7 @@ class EvaluationLoop {
       const TrainerForward::Outputs outputs = forward_.compute_loss(batch, {}, !only_loss());
       return {outputs.loss, outputs.logits, only_loss() ? Tensor() : batch.labels};
     }
-    const Tensor num_items = version_ == Transformers::v5 ? num_items_of(device_, inputs, spec_) : Tensor();
+    const Tensor num_items = version_ == Transformers::v5 ? num_items_of(device_, inputs, spec_, true) : Tensor();
     const TrainerForward::Outputs outputs = forward_.compute_loss(batch, num_items, true);
     const Tensor loss = mean_all(outputs.loss);
     if (only_loss()) return {loss, {}, {}};

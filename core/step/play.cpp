@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "model/heads.h"
 #include "model/litgpt.h"
 #include "plan/context_parallel.h"
 #include "plan/rank.h"
@@ -110,7 +111,7 @@ class TrainingLoop {
   void make_batch(std::int64_t rows) {
     const ModuleScope scope(device_, "batch");
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
-    labels_ = device_.empty(ids_.sizes(), Dtype::int64);
+    labels_ = make_labels(device_, rank_.model->architecture(), training_, rows);
   }
 
   void run_schedule() {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "step/evaluation.h"
 #include "step/grad_scaler.h"
 #include "step/optimizer.h"
@@ -126,8 +127,8 @@ class TrainerLoop {
     device_.begin_phase(prefix_ + "forward0");
     std::vector<Batch> fetched;
     for (std::int64_t a = 0; a < training_.accumulation; ++a)
-      fetched.push_back(make_batch(device_, training_.micro_batch, training_.sequence));
-    num_items_ = num_items_of(device_, fetched, spec_);
+      fetched.push_back(make_batch(device_, rank_.model->architecture(), training_, training_.micro_batch));
+    num_items_ = num_items_of(device_, fetched, spec_, rank_.model->architecture().head == Head::next_word);
     batches_ = std::move(fetched);
   }
 

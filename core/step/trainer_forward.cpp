@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "model/heads.h"
 #include "model/losses.h"
 #include "step/play.h"
 #include "tensor/autograd.h"
@@ -11,10 +12,12 @@
 
 namespace llmem {
 
-Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence) {
+Batch make_batch(Device& device, const Architecture& architecture, const Training& training, std::int64_t rows) {
   const ModuleScope scope(device, "batch");
   Batch made;
-  for (Tensor* each : {&made.ids, &made.labels, &made.attention_mask}) *each = device.empty({rows, sequence}, Dtype::int64);
+  made.ids = device.empty({rows, training.sequence}, Dtype::int64);
+  made.labels = make_labels(device, architecture, training, rows);
+  made.attention_mask = device.empty(made.ids.sizes(), Dtype::int64);
   return made;
 }
 
@@ -23,7 +26,7 @@ namespace {
 // labels[..., 1:].ne(-100).sum(); all labels before version 5
 Tensor counted(const Tensor& labels, bool shifts) {
   const OpScope op(labels.device(), "num_items_in_batch");
-  const Tensor kept = labels.device().empty({labels.size(0) * (labels.size(1) - (shifts ? 1 : 0))}, Dtype::boolean);
+  const Tensor kept = labels.device().empty({labels.numel() - (shifts ? labels.size(0) : 0)}, Dtype::boolean);
   return sum_of_booleans(kept);
 }
 
@@ -44,13 +47,13 @@ Tensor sum_of_all(const Tensor& own, std::int64_t processes) {
 
 }  // namespace
 
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec) {
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec, bool shifts) {
   const Transformers version = spec.software.transformers;
   if (version == Transformers::v4_45) return {};  // the loss of each batch is its mean
   const OpScope op(device, "num_items_in_batch");
   Tensor count;
   for (const Batch& each : batches) {
-    const Tensor tokens = counted(each.labels, version == Transformers::v5);
+    const Tensor tokens = counted(each.labels, shifts && version == Transformers::v5);
     count = device.empty({}, Dtype::int64);
   }
   if (version == Transformers::v4_48) return {};  // .item()

@@ -12,16 +12,18 @@ namespace llmem {
 struct Batch {
   Tensor ids, labels, attention_mask;
 };
-Batch make_batch(Device& device, std::int64_t rows, std::int64_t sequence);
+Batch make_batch(Device& device, const Architecture& architecture, const Training& training, std::int64_t rows);
 
 // The tokens that count among these batches, a scalar (Trainer._get_num_items_in_batch). None where the host keeps the number.
-Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec);
+// `shifts`: labels are of the next word.
+Tensor num_items_of(Device& device, const std::vector<Batch>& batches, const Spec& spec, bool shifts);
 
 // The model as transformers.Trainer and TRL's SFTTrainer call it: under accelerate's autocast, with outputs cast to fp32, and the loss that
 // they make of its outputs.
 class TrainerForward {
  public:
   TrainerForward(Device& device, const Spec& spec, Rank& rank);
+  const Architecture& architecture() const { return rank_.model->architecture(); }
 
   struct Outputs {
     Tensor loss, logits;

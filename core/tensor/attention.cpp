@@ -166,7 +166,8 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, double
 // (aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_backward.h, workspace_elements_gq: per block of queries and
 // columns a buffer and four counters). Block shapes per head size from the kernels that are built (kernels/cutlassB.h), as measured
 // with the real kernel selection at d = 32 … 256.
-std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std::int64_t d, std::int64_t value_dim, Dtype dtype) {
+std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std::int64_t key_sequence, std::int64_t d,
+                                 std::int64_t value_dim, Dtype dtype) {
   const bool half = dtype != Dtype::float32;
   const bool small_shared_memory = gpu.compute_capability == 86 || gpu.compute_capability == 89;
   const bool narrow = d <= 64 || d > 128 || !half || (small_shared_memory && d <= 96);
@@ -175,13 +176,14 @@ std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std:
   const std::int64_t queries = divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
   // Above 128, outputs in half precision do not stay in registers: key and value gradients have fp32 buffers, too (workspace_elements_gk, _gv).
   const std::int64_t columns = (divide_up(d, 128) + divide_up(value_dim, 128)) * 128;
-  const std::int64_t keys = half && d > 128 ? divide_up(sequence, 64) * 64 * columns : 0;
+  const std::int64_t keys = half && d > 128 ? divide_up(key_sequence, 64) * 64 * columns : 0;
   return queries + keys;
 }
 
 // aten/src/ATen/native/transformers/cuda/attention_backward.cu, _efficient_attention_backward: dq, dk, dv (and expanded dk, dv where there are
 // fewer key heads), delta = (grad * out).sum(-1) made over an fp32 product, then the workspace.
-Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor& value) {
+// A bias that wants a gradient has one of its own: [B, H, S, S'], its rows of a multiple of 16 elements.
+Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias = {}) {
   Device& device = query.device();
   const Meter::Muted no_kernel(device.meter);
   meter_attention(query, key, true);
@@ -193,6 +195,12 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
     dk_expanded = device.empty({rows, sequence, heads, d}, key.dtype());
     dv_expanded = device.empty({rows, sequence, heads, value.size(3)}, value.dtype());
   }
+  Tensor bias_gradient;
+  if (bias) {
+    const std::int64_t keys = key.size(2);
+    const Tensor rows_of_16 = device.empty({rows, heads, sequence, divide_up(keys, 16) * 16}, bias.dtype());
+    bias_gradient = keys % 16 == 0 ? rows_of_16 : narrow(rows_of_16, 3, 0, keys);
+  }
   Tensor delta;
   if (query.dtype() == Dtype::float32) {
     const Tensor product = device.empty({rows, sequence, heads, value.size(3)}, Dtype::float32);
@@ -201,14 +209,14 @@ Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor&
   } else {
     delta = device.empty({rows, heads, sequence}, Dtype::float32);
   }
-  device.scratch(Bytes{4 * rows * heads * efficient_workspace(device.gpu(), sequence, d, value.size(3), query.dtype())});
-  return {dq, dk, dv};
+  device.scratch(Bytes{4 * rows * heads * efficient_workspace(device.gpu(), sequence, key.size(2), d, value.size(3), query.dtype())});
+  return {dq, dk, dv, bias_gradient};
 }
 
 // The memory-efficient kernel keeps q, k, v, the output, its log-sum-exp (fp32, S rounded up to 32) and the generator's seed and offset.
 // A bias [B, 1, S, S'] is kept as well. With dropout, seed and offset are numbers of the host (attention.cu, _efficient_attention_forward).
 Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, double dropout) {
-  Recorder grad("efficient_attention", {&query, &key, &value});
+  Recorder grad("efficient_attention", {&query, &key, &value, &bias});
   Device& device = query.device();
   Saved bias_ = grad.save_if(grad.recording() && bias, bias);
   Saved key_ = grad.save_if(grad.recording(), key);
@@ -234,12 +242,12 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   Saved seed_ = grad.save_if(grad.recording() && seed, seed);
   grad.attach(result);
   grad.backward([bias_ = std::move(bias_), key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_),
-                 logsumexp_ = std::move(logsumexp_), result_ = std::move(result_), offset_ = std::move(offset_),
-                 seed_ = std::move(seed_)](Tensors&) {
+                 logsumexp_ = std::move(logsumexp_), result_ = std::move(result_), offset_ = std::move(offset_), seed_ = std::move(seed_),
+                 of_bias = grad.needs(3)](Tensors&) {
     const Tensor mask = bias_ ? bias_.unpack() : Tensor();
     const Tensors in = saved_inputs(key_, query_, value_);
     const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_ ? offset_.unpack() : Tensor(), seed_ ? seed_.unpack() : Tensor()};
-    return efficient_backward(in[1], in[0], in[2]);
+    return efficient_backward(in[1], in[0], in[2], of_bias ? mask : Tensor());
   });
   return result;
 }
@@ -272,20 +280,29 @@ Tensor bias_of(const Tensor& mask, Dtype dtype) {
 }
 
 // preprocess_mask, pad_bias<8>: rows of a multiple of 8 elements, of which the kernel sees the first.
+constexpr std::int64_t kMaskAlignment = 8;
 Tensor padded_bias_of(const Tensor& mask, Dtype dtype) {
   const Tensor bias = bias_of(mask, dtype);
   const std::int64_t keys = mask.size(-1);
-  if (keys % 8 == 0) return bias;
+  if (keys % kMaskAlignment == 0) return bias;
   Device& device = mask.device();
   const OpScope op(device, "attn_mask");
   Dims padded = mask.sizes();
-  padded[padded.size() - 1] = divide_up(keys, 8) * 8;
+  padded[padded.size() - 1] = divide_up(keys, kMaskAlignment) * kMaskAlignment;
   return device.empty(padded, dtype);
 }
 
 }  // namespace
 
 namespace {
+
+// preprocess_mask of numbers that want a gradient
+Tensor trained_bias(const Tensor& query, const Tensor& key, const Tensor& mask) {
+  const std::int64_t keys = key.size(2), missing = divide_up(keys, kMaskAlignment) * kMaskAlignment - keys;
+  Tensor bias = autocast(mask);
+  if (missing > 0) bias = narrow(pad_along(bias, 3, missing), 3, 0, keys);
+  return expand(bias, {query.size(0), query.size(1), query.size(2), keys});
+}
 
 // transformers/attention.cpp, pad_last_dim<8>: the kernel takes head sizes that are multiples of 8.
 Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
@@ -355,6 +372,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const Tensor v = autocast(value);
   const Tensor k = autocast(key);
   const Tensor q = autocast(query);
+  if (mask.requires_grad()) return efficient(q, k, v, trained_bias(q, k, mask), dropout);
   if (mask && !is_aligned(q)) {
     const Tensor bias = bias_of(mask, q.dtype());
     return composite(q, k, v, dropout);

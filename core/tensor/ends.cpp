@@ -36,8 +36,9 @@ Bytes sort_scratch(const GpuKind& gpu, std::int64_t count, std::int64_t largest)
 
 // aten/src/ATen/native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu: more than 3072 ids are sorted, and each run of equal ids is
 // summed in parts of 10 rows, in fp32.
-Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
-  Device& device = gradient.device();
+Tensor embedding_gradient(const Tensor& given, const Dims& weight) {
+  Device& device = given.device();
+  const Tensor gradient = contiguous(given);
   const std::int64_t ids = gradient.numel() / gradient.size(-1);
   if (ids <= 3072) return device.empty(weight, gradient.dtype());
 
@@ -65,13 +66,25 @@ Tensor embedding_gradient(const Tensor& gradient, const Dims& weight) {
 Bytes scan_scratch(std::int64_t count) { return look_back_scratch(count, 896); }
 Bytes scan_scratch_of(std::int64_t count, std::int64_t itemsize) { return look_back_scratch(count, 896 * 8 / itemsize, 2 * itemsize); }
 
+namespace {
+
+// A copy of what is not contiguous.
+Tensor in_order(const Tensor& ids) { return ids.contiguous() ? ids : ids.device().empty(ids.sizes(), ids.dtype()); }
+
+}  // namespace
+
 Tensor embedding(const Tensor& weight, const Tensor& ids) {
   Recorder grad("embedding", {&weight});
   Saved ids_ = grad.save_if(grad.recording(), ids);
-  const Tensor result = weight.device().empty({ids.size(0), ids.size(1), weight.size(1)}, weight.dtype());
+  Tensor result;
+  {
+    const Tensor in_a_row = in_order(ids);  // indices.reshape(-1)
+    result = weight.device().empty({ids.size(0), ids.size(1), weight.size(1)}, weight.dtype());
+  }
   grad.attach(result);
   grad.backward([ids_ = std::move(ids_), sizes = weight.sizes()](Tensors& gradients) {
     const Tensor saved = ids_.unpack();
+    const Tensor in_a_row = in_order(saved);
     return Tensors{embedding_gradient(gradients[0], sizes)};
   });
   return result;
@@ -110,6 +123,10 @@ Tensor nll_loss(const Tensor& self, const Tensor& target, bool of_each) {
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, bool of_each) { return nll_loss(log_softmax(logits), target, of_each); }
+// Autocast leaves log_softmax alone and runs nll_loss in fp32 (aten/src/ATen/autocast_mode.h).
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, bool of_each) {
+  const Tensor logarithms = log_softmax(logits);
+  return nll_loss(autocast_float(logarithms), target, of_each);
+}
 
 }  // namespace llmem

@@ -59,6 +59,7 @@ Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise);  
 Tensor where_both(const Tensor& mask, const Tensor& self, const Tensor& other);  // of one shape, both with gradients
 Tensor minimum(const Tensor& self, const Tensor& other);                         // other: no gradient
 Tensor expm1_of(const Tensor& self);
+Tensor masked_by_number(const Tensor& mask, const Tensor& self);  // where(mask, self, number)
 Tensor tanh_of(const Tensor& self);
 Tensor dropout(const Tensor& self, double probability);
 // torch.nn.functional.layer_norm over the last dimension; weight and bias may be none.
@@ -161,6 +162,9 @@ Tensor embedding_gradient(const Tensor& gradient, const Dims& weight);  // [B,S,
 Tensor embedding(const Tensor& weight, const Tensor& ids);              // weight [V,h], ids [B,S]
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      bool of_each = false);  // logits [N,V], target [N]; mean, a scalar, or each
+
+Tensor mean_squared_error(const Tensor& self, const Tensor& target);    // the mean, a scalar; target without gradient
+Tensor binary_cross_entropy(const Tensor& self, const Tensor& target);  // the same, of logits
 
 Tensor log_softmax(const Tensor& self);
 Tensor gather_last(const Tensor& self, const Tensor& index);   // gather(-1, index.unsqueeze(-1))

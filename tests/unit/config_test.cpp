@@ -94,7 +94,7 @@ TEST(Config, FieldsWithoutInfluenceOnMemoryAreNotLookedAt) {
 
 TEST(Config, EveryProblemAtOnceEachWithItsPlace) {
   EXPECT_EQ(problems_of({{"model_type", "llama"},
-                         {"architectures", {"LlamaForSequenceClassification"}},
+                         {"architectures", {"LlamaForQuestionAnswering"}},
                          {"vocab_size", -5},
                          {"hidden_size", "4096"},
                          {"intermediate_size", 11008.5},
