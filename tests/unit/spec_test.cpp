@@ -214,7 +214,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(training({{"checkpointing", "selective"}}), "/training/checkpointing");
   one(training({{"attention", "flex"}}), "/training/attention");
   one(training({{"kernels", {{"liger", {{"rope", true}, {"geglu", true}}}}}}), "/training/kernels/liger/geglu");
-  one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"prescale_gradients", true}}}}), "/parallel/data/config");
+  one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"fp16", {{"enabled", true}}}}}}), "/parallel/data/config/fp16");
   one(parallel({{"expert", {{"degree", 2}}}}), "/parallel/expert/degree");
   one(parallel({{"context", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/data/kind");
   one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}, {"loss", true}}}}), "/parallel/tensor/plan");
