@@ -118,7 +118,8 @@ std::optional<Problem> check_head(const Spec& spec, const Architecture& a) {
   if (spec.software.transformers != Transformers::v5) return refused("/software/transformers", "an older Transformers");
   if (training.stack != Stack::transformers) return refused("/software/stack", "another stack");
   if (spec.data.kind == DataKind::zero3) return refused("/parallel/data/kind", "zero3");
-  if (spec.data.kind == DataKind::fsdp1 && a.head == Head::masked_word) return refused("/parallel/data/kind", "fsdp1");
+  if (spec.data.kind == DataKind::fsdp1 && !a.own_classifier && (a.head == Head::masked_word || a.head == Head::target_word))
+    return refused("/parallel/data/kind", "fsdp1");
   if (a.head == Head::target_word && training.checkpointing == Checkpointing::full_reentrant)
     return refused("/training/checkpointing", "reentrant checkpointing, whose layers hand on more than one tensor,");
   if (a.head == Head::target_word && training.weights == Dtype::float16)  // T5Block clamps what overflows
