@@ -47,9 +47,11 @@ namespace {
 // before the forward's point is read, the loss before the backward's.
 class TrainingLoop {
  public:
-  TrainingLoop(Device& device, const Spec& spec, Rank& rank, std::int64_t micro_batches, PlayedTurns turns)
+  TrainingLoop(Device& device, const Spec& spec, const Architecture& architecture, Rank& rank, std::int64_t micro_batches,
+               PlayedTurns turns)
       : device_(device),
         spec_(spec),
+        architecture_(architecture),
         training_(spec.training),
         microbatches_(spec.pipeline.microbatches),
         micro_batches_(micro_batches),
@@ -111,7 +113,7 @@ class TrainingLoop {
   void make_batch(std::int64_t rows) {
     const ModuleScope scope(device_, "batch");
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
-    labels_ = make_labels(device_, rank_.model->architecture(), training_, rows);
+    labels_ = make_labels(device_, architecture_, training_, rows);
   }
 
   void run_schedule() {
@@ -245,6 +247,7 @@ class TrainingLoop {
 
   Device& device_;
   const Spec& spec_;
+  const Architecture& architecture_;
   const Training& training_;
   std::int64_t microbatches_;   // of a pipeline
   std::int64_t micro_batches_;  // of a step, how many are played
@@ -278,7 +281,7 @@ void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_
     if (spec.training.stack == Stack::megatron) {
       alive = run_megatron(device, spec, architecture);
     } else if (spec.training.loop == Loop::plain) {
-      const auto loop = std::make_shared<TrainingLoop>(device, spec, rank, micro_batches, turns);
+      const auto loop = std::make_shared<TrainingLoop>(device, spec, architecture, rank, micro_batches, turns);
       device.point("loaded");
       for (int i = 0; i < steps_played; ++i) loop->step(i);
       alive = loop;
