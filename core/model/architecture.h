@@ -72,12 +72,12 @@ enum class Rotary : std::uint8_t {
 //            attention: n the same before o
 struct Names {
   std::string_view model = "model", embedding = "embed_tokens", layers = "layers", norm = "norm", head = "lm_head";
-  std::string_view decoder_layers = "";  // of an encoder-decoder, from the root; `model` and `layers` are the encoder's
   std::string_view layer = "a:self_attn m:mlp 1:input_layernorm 3:post_attention_layernorm";
   std::string_view attention = "q:q_proj k:k_proj v:v_proj o:o_proj Q:q_norm K:k_norm";
   std::string_view mlp = "g:gate_proj u:up_proj d:down_proj";
   // mixture of experts: R router, E experts, S shared expert, G its gate
   std::string_view mixture = "R:gate E:experts";
+  std::string_view decoder_layers = "";  // of an encoder-decoder, from the root; `model` and `layers` are the encoder's
 };
 // The name that has this role, "" where there is none.
 std::string_view name_of(std::string_view names, char role);

@@ -425,8 +425,10 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
     if (hooks.ends_apart) made = hooks.after(output_unit, std::move(made));
     return options.transformers <= Transformers::v4_45 && !body_ ? to(made, Dtype::float32) : made;
   };
-  if (architecture_->litgpt)
+  if (architecture_->litgpt) {
+    outputs.reset();
     return litgpt_loss(*architecture_, lm_head_, std::move(hidden), labels, options.has_adapters, *options.outputs);
+  }
   Tensor logits, loss;  // the logits are part of the output, to which hooks come
   switch (options.loss) {
     case Loss::standard: {

@@ -56,11 +56,9 @@ void read_modernbert(C& c, A& a) {
   for (const std::string& type : c.each_layer("layer_types", a.layers)) a.sliding.push_back(type == "sliding_attention");
   if (a.sliding.empty())
     for (std::int64_t i = 0; i < a.layers; ++i) a.sliding.push_back(i % every != 0);
-  c.file().only("sparse_prediction", false);
-  for (const auto& [key, value] :
-       {std::pair<std::string_view, std::string_view>{"classifier_pooling", "cls"}, {"classifier_activation", "gelu"}})
-    if (const std::string given = c.text(key); given != value)
-      c.file().problem(key, "unsupported", "\"" + shortened(given) + "\" is not supported yet. Supported: " + std::string(value) + ".");
+  if (c.flag("sparse_prediction")) a.unplayed = "sparse_prediction";
+  if (c.text("classifier_pooling") != "cls") a.unplayed = "classifier_pooling";
+  if (c.text("classifier_activation") != "gelu") a.unplayed = "classifier_activation";
 }
 
 // BertEmbeddings' and RobertaEmbeddings' buffers

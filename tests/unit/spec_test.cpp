@@ -210,7 +210,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   const auto one = [](const Reading<Spec>& reading, const std::string& at) {
     EXPECT_EQ(places(reading.problems), Places{at + " unsupported"});
   };
-  one(training({{"optimizer", {{"name", "adamw"}, {"capturable", true}}}}), "/training/optimizer/capturable");
+  one(training({{"optimizer", {{"name", "adamw"}, {"implementation", "loop"}, {"capturable", true}}}}), "/training/optimizer/capturable");
   one(training({{"checkpointing", "selective"}}), "/training/checkpointing");
   one(training({{"attention", "flex"}}), "/training/attention");
   one(training({{"kernels", {{"liger", {{"rope", true}, {"geglu", true}}}}}}), "/training/kernels/liger/geglu");
