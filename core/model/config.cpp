@@ -36,6 +36,15 @@ const Family* read_family(ObjectReader& config) {
   return nullptr;
 }
 
+// Whether `architectures` names the family's own class, or none. Old files write LLaMAForCausalLM.
+bool is_own_class(ObjectReader& config, const Family& family) {
+  const Json* named = config.find("architectures");
+  if (!named || !named->is_array() || named->empty()) return true;
+  return std::any_of(named->begin(), named->end(), [&](const Json& each) {
+    return each.is_string() && lower(each.get_ref<const std::string&>()) == lower(family.model_class);
+  });
+}
+
 void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
   out.vocab_size = c.count("vocab_size", 1, 1, kMostWords);
   out.hidden_size = c.count("hidden_size", 1, 1, kWidest);
@@ -174,7 +183,7 @@ void declare(ConfigReader& whole, ConfigReader& text, const Family& family, cons
   std::vector<Parameter> declared;
   if (family.towers) family.towers(whole, out, Module(declared, ""));
   (decoder.declare ? decoder.declare : declare_decoder)(text, out, Module(declared, ""));
-  declare_head(out, declared);
+  if (out.head != Head::next_word) declare_head(out, declared);
   double count = 0;
   for (const Parameter& each : declared) {
     double product = 1;
@@ -194,7 +203,7 @@ Reading<Architecture> read_architecture(const Json& json) {
   Architecture& out = reading.value;
   ObjectReader config(&json, "/model/config", reading.problems);
   if (!json.is_object()) return reading;
-  if (is_checkpoint(json)) {
+  if (!json.contains("model_type") && is_checkpoint(json)) {
     add(reading.problems, about_checkpoint(json));
     return reading;
   }
@@ -203,7 +212,7 @@ Reading<Architecture> read_architecture(const Json& json) {
   if (!family) return reading;
   out.model_type = family->model_type;
   out.model_class = family->model_class;
-  read_head(config, *family, out);
+  if (!is_own_class(config, *family)) read_head(config, *family, out);
   ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
   // What a model sees with is beside its decoder, whose fields may be in text_config.
   const Family& decoder = family->text.empty() ? *family : *find_family(family->text);
@@ -266,7 +275,6 @@ std::optional<Problem> check_split(const Spec& spec, const Architecture& a) {
     return Problem{"/parallel/tensor/degree", code,
                    std::to_string(ranks) + " ranks do not divide the model's " + std::to_string(count) + " " + what};
   };
-  if (ranks == 1) return std::nullopt;
   if (a.kv_heads % ranks != 0) return does_not_divide("conflict", a.kv_heads, "key/value heads");
   if (a.vocab_size % ranks != 0) return does_not_divide("unsupported", a.vocab_size, "words, which is not supported yet");
   if (a.intermediate_size % ranks != 0)
@@ -365,8 +373,10 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/model/config/model_type", "conflict",
              "a model in Megatron's own arguments runs in Megatron: give software {\"stack\": \"megatron\"}"}};
   if (std::optional<Problem> problem = check_torchtitan(spec, a)) return {*std::move(problem)};
-  if (std::optional<Problem> problem = check_litgpt(spec, a)) return {*std::move(problem)};
-  if (std::optional<Problem> problem = check_head(spec, a)) return {*std::move(problem)};
+  if (spec.training.stack == Stack::litgpt)
+    if (std::optional<Problem> problem = check_litgpt(spec.training, a)) return {*std::move(problem)};
+  if (a.head != Head::next_word || spec.training.target_sequence)
+    if (std::optional<Problem> problem = check_head(spec, a)) return {*std::move(problem)};
   const double tokens = static_cast<double>(spec.training.micro_batch) * static_cast<double>(spec.training.sequence);
   const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
   // Generous: 64 tensors of each width a token and a layer, 8 bytes an element. With eager attention also 8 of [heads, sequence].
@@ -422,7 +432,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {
         {"/parallel/pipeline/degree", "conflict", std::to_string(a.layers) + " layers do not fill " + std::to_string(stages) + " stages"}};
-  if (std::optional<Problem> problem = check_split(spec, a)) return {*std::move(problem)};
+  if (spec.tensor.degree > 1)
+    if (std::optional<Problem> problem = check_split(spec, a)) return {*std::move(problem)};
   if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
     return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};
   if (bytes < 0x1p60) return {};

@@ -61,13 +61,11 @@ void read_dropout(ObjectReader& config, Classifier& out) {
 
 void read_head(ObjectReader& config, const Family& family, Architecture& out) {
   const Json* named = config.find("architectures");
-  if (!named || !named->is_array() || named->empty()) return;
   const std::string stem = stem_of(family), of_sequences = stem + "ForSequenceClassification", of_tokens = stem + "ForTokenClassification";
   const bool has_sequences = is_in(kOfSequences, family.model_type), has_tokens = is_in(kOfTokens, family.model_type);
   for (const Json& each : *named) {
     if (!each.is_string()) continue;
     const std::string& name = each.get_ref<const std::string&>();
-    if (lower(name) == lower(family.model_class)) return;
     const bool sequence = has_sequences && name == of_sequences, token = has_tokens && name == of_tokens;
     if (!sequence && !token) continue;
     out.head = sequence ? Head::sequence_label : Head::token_label;

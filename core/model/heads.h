@@ -11,7 +11,7 @@
 // Classes of a family that end in a classifier in place of a head over words.
 namespace llmem {
 
-// `architectures`: the family's own class, or one of its classifiers; anything else is a problem. Old files write LLaMAForCausalLM.
+// `architectures`, where it names another class than the family's own: one of its classifiers; anything else is a problem.
 void read_head(ObjectReader& config, const Family& family, Architecture& out);
 
 // The classifier in place of the head over words, where there is one.

@@ -69,10 +69,8 @@ Architecture as_litgpt(Architecture a, std::int64_t sequence) {
   return a;
 }
 
-std::optional<Problem> check_litgpt(const Spec& spec, const Architecture& a) {
+std::optional<Problem> check_litgpt(const Training& training, const Architecture& a) {
   constexpr std::string_view kPlayed[] = {"llama", "mistral", "gemma", "gemma2", "phi", "phi3", "gpt_neox", "falcon"};
-  const Training& training = spec.training;
-  if (training.stack != Stack::litgpt) return std::nullopt;
   if (std::find(std::begin(kPlayed), std::end(kPlayed), a.model_type) == std::end(kPlayed))
     return Problem{
         "/software/stack", "unsupported",

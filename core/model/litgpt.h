@@ -15,7 +15,7 @@ namespace llmem {
 // The same model in litgpt's modules, with rotary tables for so many tokens. Its head is never tied.
 Architecture as_litgpt(Architecture architecture, std::int64_t sequence);
 
-std::optional<Problem> check_litgpt(const Spec& spec, const Architecture& a);
+std::optional<Problem> check_litgpt(const Training& training, const Architecture& a);
 
 // lora.py, LoRALinear and LoRAQKVLinear: what is put on a Linear.
 struct LitAdapter {
