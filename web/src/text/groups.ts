@@ -3,7 +3,7 @@ import type { FieldKey } from '../choice/fields';
 // The settings that are folded away, by what they are about, in the order of the wire format.
 export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = [
   { name: 'Adapters', fields: ['lora_rank', 'targets', 'lora_dropout', 'dora', 'modules_to_save', 'upcast'] },
-  { name: 'Quantised base', fields: ['bits', 'quant_type', 'double_quant', 'compute_dtype', 'threshold', 'skip', 'prepare_kbit'] },
+  { name: 'Quantised base', fields: ['bits', 'quant_type', 'double_quant', 'compute_dtype', 'quant_storage', 'threshold', 'skip', 'prepare_kbit'] },
   { name: 'What trains', fields: ['trained', 'frozen'] },
   { name: 'Precision', fields: ['autocast', 'grad_scaler'] },
   {
@@ -24,7 +24,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
       'differentiable',
     ],
   },
-  { name: 'Step', fields: ['accumulation', 'attention', 'mask', 'checkpoint_every', 'liger_rms_norm', 'liger_rope', 'liger_swiglu'] },
+  { name: 'Step', fields: ['target_sequence', 'accumulation', 'attention', 'mask', 'checkpoint_every', 'liger_rms_norm', 'liger_rope', 'liger_swiglu'] },
   { name: 'Objective and loss', fields: ['objective', 'loss', 'loss_chunk', 'keep_loss'] },
   {
     name: 'Loop and evaluation',
@@ -57,6 +57,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
       'pin_memory',
       'strategy',
       'buffer_dtype',
+      'auto_wrap',
       'use_orig_params',
       'forward_prefetch',
       'limit_all_gathers',
@@ -89,7 +90,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
   { name: 'Offload', fields: ['offload_optimizer', 'offload_parameters', 'offload_activations'] },
   { name: 'Allocator', fields: ['expandable_segments', 'max_split_size_mb', 'roundup_power2_divisions', 'garbage_collection_threshold'] },
   { name: 'Cluster', fields: ['nodes', 'memory', 'compute_capability', 'sms'] },
-  { name: 'Software', fields: ['torch', 'transformers', 'trl', 'stack', 'config_use_cache'] },
+  { name: 'Software', fields: ['torch', 'transformers', 'trl', 'torchtitan', 'stack', 'config_use_cache'] },
   {
     name: 'Megatron',
     fields: [
