@@ -32,6 +32,7 @@ class TorchAdafactor : public Optimizer {
       : Optimizer(device, std::move(parameters)), options_(options) {}
 
   void step() override {
+    if (parameters_.empty()) return;  // all of them are on the host
     if (states_.empty()) make_states();
     if (options_.implementation == OptimizerImplementation::foreach) return update_groups();
     Names names;

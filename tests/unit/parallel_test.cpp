@@ -153,6 +153,18 @@ TEST(ParallelCases, B17BelowStage3ParametersAreNotOffloaded) {
   EXPECT_LT(static_cast<double>(allocated(three, "loaded")), 0.05 * base);
 }
 
+// What is updated on the host makes nothing on the GPU, one parameter at a time or all at once.
+TEST(Parallel, AnOptimizerOnTheHostHasNothingToUpdate) {
+  Json spec = {{"model", llama(1024, 4, 8000)},
+               {"training", {{"micro_batch", 1}, {"sequence", 256}, {"optimizer", {{"name", "adafactor"}, {"implementation", "foreach"}}}}},
+               {"parallel", zero("zero3", 1)}};
+  spec["parallel"]["offload"] = {{"optimizer", "cpu"}};
+  spec["parallel"]["data"]["zero_optimization"] = {{"sub_group_size", 1'000'000}};
+  const Json at_once = report(spec)["ranks"][0]["points"];
+  spec["training"]["optimizer"]["implementation"] = "loop";
+  EXPECT_EQ(report(spec)["ranks"][0]["points"], at_once);
+}
+
 TEST(ParallelCases, B22TheHostRunsOutOfMemory) {
   Json spec = {{"model", "meta-llama/Llama-3.1-70B"},
                {"training", {{"micro_batch", 1}, {"sequence", 512}, {"checkpointing", "full"}}},
