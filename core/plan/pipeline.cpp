@@ -136,7 +136,7 @@ class PipelineStage {
     if (sharded_) sharded_->reduce_all();
   }
   void end() {
-    losses_.clear();
+    while (!losses_.empty()) losses_.pop_back();  // Objects/listobject.c, list_clear: the last first
     ids_.reset();
     labels_.reset();
   }

@@ -197,10 +197,10 @@ class Repetition {
     if (maker.to == To::rest) return free_one(allocation, first_of_rest_[made_in], number);
     if (stretch.to != To::rest && stretch.step == maker.step)
       return free_one(allocation, first(maker.to, maker.step, maker.microbatch + later), number);
-    // From outside: of each microbatch.
+    // From outside: of each microbatch, the last first, as a list of Python lets go.
+    if (maker.microbatch == template_microbatch(maker.to))
+      for (std::int64_t n = more_; n >= 1; --n) free_one(allocation, first(maker.to, maker.step, maker.microbatch + n), number);
     free_one(allocation, first(maker.to, maker.step, maker.microbatch + (is_late(maker) ? more_ : 0)), number);
-    if (maker.microbatch != template_microbatch(maker.to)) return;
-    for (std::int64_t n = 1; n <= more_; ++n) free_one(allocation, first(maker.to, maker.step, maker.microbatch + n), number);
   }
 
   void free_one(std::size_t played, std::size_t first, std::size_t number) {
