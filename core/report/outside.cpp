@@ -24,7 +24,7 @@ constexpr Bytes every_kernel = 942_MiB;
 
 // Buffers of one communicator. NVIDIA's aiconfigurator reckons with 342 MiB for 2 GPUs and 392 MiB for 4 and 8, on A100 to B200;
 // ml-engineering saw 1.45 GiB come with a first barrier, kernels included. Memory grows with channels and communicators, not with ranks beyond a
-// few (NVIDIA/nccl #864, #986). A connection of one channel has, by its source (2.18 to 2.30: init.cc, DEFAULT_*BUFFSIZE; p2p.cc), 4 MiB for Simple,
+// few (NVIDIA/nccl #864, #986). A connection of one channel has, by its source (2.30: init.cc, DEFAULT_*BUFFSIZE; p2p.cc), 4 MiB for Simple,
 // 4.7 for LL128 and 0.5 for LL, 10 MiB rounded: the least of a further communicator are two channels with two peers.
 constexpr Bytes nccl_two = 342_MiB, nccl_more = 392_MiB, nccl_high = 1485_MiB, nccl_least = 40_MiB;
 
@@ -54,7 +54,7 @@ Outside outside_of(int compute_capability, const std::vector<std::int64_t>& comm
       {},
       {},
       "for each communicator, NVIDIA aiconfigurator: 342 MiB for 2 GPUs, 392 MiB for 4 and 8; at least 40 MiB for a further one (nccl "
-      "2.18 to 2.30, p2p.cc); 1.45 GiB with a first barrier (ml-engineering)"};
+      "2.30, p2p.cc); 1.45 GiB with a first barrier (ml-engineering)"};
   for (const std::int64_t ranks : communicators) {
     if (ranks <= 1) continue;
     nccl.low += nccl.used.count == 0 ? nccl_two : nccl_least;
