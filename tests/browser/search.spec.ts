@@ -1,6 +1,6 @@
 import { expect, open, test } from './fixtures';
 
-// Over a thousand strategies of Llama-3.1-70B on 64 GPUs of two kinds. LLMEM_QUIET=1, on a machine that does nothing else, holds it to the goal.
+// Over a thousand strategies of Llama-3.1-70B on 64 GPUs. LLMEM_QUIET=1, on a machine that does nothing else, holds it to the goal.
 const LINK = '#v=1&model=meta-llama/Llama-3.1-70B&gpu=h100-sxm-80gb&gpus=64&sequence=4096&data=fsdp2&checkpointing=full';
 const GOAL_MS = 3000;
 const INPUT_MS = 50;
@@ -12,7 +12,7 @@ test('a thousand strategies are searched while the page answers', async ({ page,
   // Advice has been found: it would take a processor from the search.
   await expect(page.getByRole('heading', { name: /What to change/ })).toBeVisible();
   await expect(page.getByText('Trying changes…')).toHaveCount(0, { timeout: 120_000 });
-  await page.getByLabel('Kinds of GPU and your price').fill('h100-sxm-80gb 2.5, a100-sxm-80gb 1.3');
+  await page.getByLabel('Kinds of GPU and your price').fill('h100-sxm-80gb 2.5');
   const start = page.getByRole('button', { name: /Search every way to use 64 GPUs/ });
   await expect(start).toBeEnabled();
   // From the click until the answer is there, and how long keys waited meanwhile, by the browser's own clock.

@@ -87,5 +87,5 @@ test('a method that the core refuses says why where its details would be, and le
   await page.locator('.details').getByRole('button', { name: /Go to the control for \/training\/loop/ }).click();
   await expect(page.locator('#control-loop')).toBeFocused();
   await page.getByRole('button', { name: 'Show the best method' }).click();
-  await expect(page.locator('#details-title')).toHaveText('One GPU, in detail');
+  await expect(page.locator('#details-title')).toHaveText('FSDP1 × 8, in detail');
 });
