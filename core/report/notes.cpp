@@ -79,12 +79,23 @@ Note about_software(const Spec& spec) {
                            ", eager mode, two training steps: the optimizer's states appear in the first."};
 }
 
+// What was asked for and not given back when the most was allocated: whatever the allocator does, it reserves no less.
+Bytes requested_at_peak(const Trace& trace, const RankReport& rank) {
+  std::int64_t live = 0;
+  for (std::size_t e = 0; e <= rank.peak.event && e < trace.events.size(); ++e) {
+    const std::int64_t bytes = trace.allocations[allocation_of(trace.events[e])].bytes.count;
+    live += is_free(trace.events[e]) ? -bytes : bytes;
+  }
+  return Bytes{live};
+}
+
 // Only where there is something to gain, and said only after having tried it: expandable segments can also cost.
 std::optional<Note> about_expandable_segments(const Played& played, const RankReport& rank, std::optional<Bytes> memory) {
   const bool lacking = memory && rank.peak_reserved > *memory;
   const bool wasteful = (rank.peak_reserved - rank.peak_allocated).count > rank.peak_allocated.count / 10;
   AllocatorSettings settings = settings_of(played.spec);
   if (settings.expandable_segments || !(lacking || wasteful)) return std::nullopt;
+  if (lacking && requested_at_peak(played.trace, rank) > *memory) return std::nullopt;
   settings.expandable_segments = true;
   const Bytes then = replay(played.trace, settings).peak_reserved;
   const bool helps = lacking ? then <= *memory : then.count < rank.peak_reserved.count / 100 * 95;
