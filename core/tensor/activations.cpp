@@ -33,6 +33,19 @@ Tensor activation_of_result(const char* op, const Tensor& self) {
   return result;
 }
 
+// A number written over some elements, of which no gradient comes.
+Tensor overwritten(const char* op, const Tensor& self, const Tensor& places) {
+  Recorder grad(op, {&self});
+  Saved places_ = grad.save_if(grad.recording(), places);
+  const Tensor result = empty_like(self, self.dtype());
+  grad.attach(result);
+  grad.backward([places_ = std::move(places_)](Tensors& gradients) {
+    const Tensor saved = places_.unpack();
+    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
+  });
+  return result;
+}
+
 }  // namespace
 
 Tensor gelu(const Tensor& self) { return activation_of_input("gelu", self); }
@@ -71,17 +84,10 @@ Tensor sub(const Tensor& self, const Tensor& other) {
 }
 
 // grad.masked_fill(mask, 0)
-Tensor masked_fill(const Tensor& self, const Tensor& mask) {
-  Recorder grad("masked_fill", {&self});
-  Saved mask_ = grad.save_if(grad.recording(), mask);
-  const Tensor result = empty_like(self, self.dtype());
-  grad.attach(result);
-  grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
-    const Tensor saved = mask_.unpack();
-    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
-  });
-  return result;
-}
+Tensor masked_fill(const Tensor& self, const Tensor& mask) { return overwritten("masked_fill", self, mask); }
+
+// grad.scatter(dim, index, 0)
+Tensor scatter_number(const Tensor& self, const Tensor& index) { return overwritten("scatter", self, index); }
 
 // where(self >= min & self <= max, grad, 0)
 Tensor clamp(const Tensor& self) {
@@ -103,12 +109,14 @@ Tensor cumulative_sum(const Tensor& self) {
   return result;
 }
 
-// where(condition, grad, 0)
+// The layout is what TensorIterator makes of both. Backward: where(mask, grad, 0)
 Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise) {
   Recorder grad("where", {&self});
   (void)otherwise;
   Saved mask_ = grad.save_if(grad.recording(), mask);
-  const Tensor result = self.device().empty(broadcast(mask.sizes(), self.sizes()), self.dtype());
+  const Dims sizes = broadcast(mask.sizes(), self.sizes());
+  const Dims strides = elementwise_strides(sizes, {expanded_strides(mask.layout(), sizes), expanded_strides(self.layout(), sizes)});
+  const Tensor result = self.device().empty_strided({sizes, strides}, self.dtype());
   grad.attach(result);
   grad.backward([mask_ = std::move(mask_)](Tensors& gradients) {
     const Tensor saved = mask_.unpack();
@@ -116,6 +124,11 @@ Tensor where(const Tensor& mask, const Tensor& self, const Tensor& otherwise) {
     return Tensors{empty_like(gradients[0], gradients[0].dtype())};
   });
   return result;
+}
+
+Tensor masked_by_number(const Tensor& mask, const Tensor& self) {
+  const Tensor number = self.device().empty({}, self.dtype());
+  return where(mask, self, number);
 }
 
 // aten/src/ATen/native/cuda/Dropout.cu, dropout_cuda: the mask, then the result; backward masks and scales the gradient.

@@ -5,19 +5,6 @@
 // Ops of routers that do not choose by topk alone.
 namespace llmem {
 
-// grad.scatter(dim, index, 0)
-Tensor scatter_number(const Tensor& self, const Tensor& index) {
-  Recorder grad("scatter", {&self});
-  Saved index_ = grad.save_if(grad.recording(), index);
-  const Tensor result = empty_like(self, self.dtype());
-  grad.attach(result);
-  grad.backward([index_ = std::move(index_)](Tensors& gradients) {
-    const Tensor saved = index_.unpack();
-    return Tensors{empty_like(gradients[0], gradients[0].dtype())};
-  });
-  return result;
-}
-
 // src: grad.gather(dim, index)
 Tensor scatter_columns(const Tensor& values, const Tensor& index, std::int64_t columns) {
   Recorder grad("scatter_", {&values});
