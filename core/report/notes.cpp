@@ -144,11 +144,23 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
                      "depends on timing."});
 }
 
-std::optional<Note> about_host(const Spec& spec, const HostMemory& host) {
-  if (!spec.cluster.host_memory || host.total <= *spec.cluster.host_memory) return std::nullopt;
-  return Note{"/cluster/host_memory", "The host's memory runs out: what is offloaded takes " + with_gib(host.total) + " on each node, " +
-                                          with_gib(host.total - *spec.cluster.host_memory) + " more than its " +
-                                          with_gib(*spec.cluster.host_memory) + "."};
+// In words what a node's processes do meanwhile.
+std::string_view doing_at(const HostPoint& point) {
+  if (point.at == saving_point) return "saving a full state dict";
+  return point.at == "loading" ? "loading the model" : "what is offloaded";
+}
+
+void add_host(const Spec& spec, const HostMemory& host, std::vector<Note>& notes) {
+  if (!spec.cluster.host_memory) return;
+  const HostPoint* needed = host.needed();
+  for (const HostPoint& point : host.points) {
+    const bool asked = &point == needed || point.at == saving_point;
+    if (!asked || point.total <= *spec.cluster.host_memory) continue;
+    notes.push_back({"/cluster/host_memory", "The host's memory runs out: " + std::string(doing_at(point)) + " takes " +
+                                                 with_gib(point.total) + " on a node, " +
+                                                 with_gib(point.total - *spec.cluster.host_memory) + " more than its " +
+                                                 with_gib(*spec.cluster.host_memory) + "."});
+  }
 }
 
 }  // namespace
@@ -165,7 +177,7 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
 
 std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std::optional<Bytes> memory, const HostMemory& host) {
   std::vector<Note> notes;
-  if (std::optional<Note> note = about_host(played.spec, host)) notes.push_back(*std::move(note));
+  add_host(played.spec, host, notes);
   add_combinations(played.spec, notes);
   const std::optional<BaseQuantization>& base = played.spec.training.base_quantization;
   if (base && !base->gptq && played.architecture.model_type == "falcon")

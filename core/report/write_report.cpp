@@ -38,6 +38,12 @@ void write(JsonWriter& json, const LedgerRow& row) {
 template <class T>
 void write_list(JsonWriter& json, std::string_view name, const std::vector<T>& list);
 
+void write(JsonWriter& json, const HostPoint& point) {
+  json.begin_object().member("at", point.at).member("bytes", point.total);
+  write_list(json, "what", point.what);
+  json.end_object();
+}
+
 void write(JsonWriter& json, const LedgerEntry& entry) {
   json.begin_object().member("category", entry.category).member("bytes", entry.bytes);
   write_list(json, "rows", entry.rows);
@@ -127,12 +133,13 @@ std::string to_json(const Report& report) {
   else
     json.null();
   json.key("host");
-  if (report.host.what.empty()) {
-    json.null();
-  } else {
-    json.begin_object().member("needed", report.host.total).member("capacity", report.host_capacity);
-    write_list(json, "what", report.host.what);
+  if (!report.host.points.empty()) {
+    const HostPoint* most = report.host.needed();
+    json.begin_object().member("needed", most ? most->total : Bytes{}).member("capacity", report.host_capacity);
+    write_list(json, "points", report.host.points);
     json.end_object();
+  } else {
+    json.null();
   }
   write_list(json, "assumptions", report.assumptions);
   write_list(json, "warnings", report.warnings);

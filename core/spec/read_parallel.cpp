@@ -58,6 +58,7 @@ void read_fsdp2(ObjectReader& reader, DataParallel& data) {
   read_dtype(reader, "param_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.param_dtype);
   read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.reduce_dtype);
   reader.boolean("reshard_after_forward", data.reshard_after_forward);
+  reader.boolean("cpu_ram_efficient_loading", data.cpu_ram_efficient_loading);
   read_flags(reader, {"pin_memory"});  // of what is offloaded
   if (reader.integer("replicate", data.replicate, 1, kMostRanks) && data.degree % data.replicate != 0) {
     reader.problem(
@@ -147,6 +148,7 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   read_dtype(reader, "buffer_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, false, data.buffer_dtype);
   reader.boolean("use_orig_params", data.use_orig_params);
   reader.boolean("forward_prefetch", data.forward_prefetch);
+  reader.boolean("cpu_ram_efficient_loading", data.cpu_ram_efficient_loading);
   read_flags(reader, {"limit_all_gathers"});  // when to wait, not what to hold
   if (reader.present("backward_prefetch") && !reader.given("backward_prefetch"))
     data.backward_prefetch = BackwardPrefetch::none;

@@ -221,7 +221,8 @@ struct DataParallel {
   std::int64_t replicate = 1;  // copies of the sharded model (HSDP, HYBRID_SHARD); degree counts all ranks
   std::optional<Dtype> param_dtype = Dtype::bfloat16;
   std::optional<Dtype> reduce_dtype = Dtype::float32;
-  bool reshard_after_forward = true;  // fsdp1: FULL_SHARD, HYBRID_SHARD
+  bool reshard_after_forward = true;      // fsdp1: FULL_SHARD, HYBRID_SHARD
+  bool cpu_ram_efficient_loading = true;  // one process of a node reads the checkpoint (accelerate launch's default)
   // fsdp1
   bool shards = true;                                // not NO_SHARD
   std::optional<Dtype> buffer_dtype = std::nullopt;  // none: param_dtype

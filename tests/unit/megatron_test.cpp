@@ -4,25 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/json.h"
-#include "embedded_presets.h"
-#include "report/estimate.h"
+#include "estimates.h"
 
 // Megatron-LM and torchtitan as stacks of their own.
 namespace llmem {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t KiB = 1024, MiB = 1024 * KiB;
-
-Json answer(const Json& spec) { return parse_json(estimate(spec.dump(), embedded_presets())).value; }
-
-Json report(const Json& spec) {
-  const Json a = answer(spec);
-  EXPECT_TRUE(a["ok"].get<bool>()) << a.dump().substr(0, 600);
-  return a["value"];
-}
 
 std::string problem_at(const Json& spec) {
   const Json a = answer(spec);

@@ -40,6 +40,7 @@ describe('configurations of public reports (../tests/cases)', () => {
       },
       parallel: {
         data: {
+          cpu_ram_efficient_loading: true,
           kind: 'fsdp1',
           strategy: 'FULL_SHARD',
           use_orig_params: false,

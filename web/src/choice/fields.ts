@@ -333,6 +333,7 @@ export const fields = {
   reduce_dtype: when({ methods: [...FSDP2, 'fsdp1'] }, oneOf('/parallel/data/reduce_dtype', ['none', 'bfloat16', 'float16', 'float32'], 'float32')),
   buffer_dtype: when({ methods: FSDP1 }, oneOf('/parallel/data/buffer_dtype', ['none', 'bfloat16', 'float16', 'float32'], 'none')),
   reshard_after_forward: when({ methods: FSDP2 }, flag('/parallel/data/reshard_after_forward', true)),
+  cpu_ram_efficient_loading: when({ methods: [...FSDP2, 'fsdp1'] }, flag('/parallel/data/cpu_ram_efficient_loading', true)),
   replicate: when({ methods: ['hsdp', 'custom'] }, wholeNumber('/parallel/data/replicate', 1)),
   strategy: when(
     { methods: FSDP1 },
@@ -372,6 +373,7 @@ export const fields = {
 
   nodes: optionalWhole('/cluster/nodes'),
   memory: optionalBytes('/cluster/memory'),
+  host_memory: optionalBytes('/cluster/host_memory'),
   compute_capability: when({ needs: 'described' }, wholeNumber('/cluster/gpu/compute_capability', 90)),
   sms: when({ needs: 'described' }, wholeNumber('/cluster/gpu/sms', 132)),
   max_split_size_mb: optionalWhole('/allocator/max_split_size_mb', 21),

@@ -99,6 +99,13 @@ export interface StepTime {
   communication_microseconds: number;
 }
 
+/** What the processes of one node hold in its memory: while loading, for what is offloaded, while saving a full state dict. */
+export interface HostMemory {
+  needed: number; // the most of loading and training
+  capacity: number | null;
+  points: { at: 'loading' | 'training' | 'saving'; bytes: number; what: { name: string; bytes: number }[] }[];
+}
+
 export interface Report {
   version: number;
   model: { name: string; type: string; class: string; layers: number; hidden_size: number; vocab_size: number };
@@ -106,6 +113,7 @@ export interface Report {
   verdict: Verdict;
   ranks: RankReport[];
   step_time?: StepTime | null; // null: the GPU's speed is not known
+  host?: HostMemory | null; // null: not known of this kind of run
   assumptions: Note[];
   warnings: Note[];
 }

@@ -92,7 +92,6 @@ const FSDP_NEUTRAL: Record<string, string> = {
   transformer_cls_names_to_wrap: 'one unit a decoder layer is what is played',
   min_num_params: 'units of a size are not played: one a decoder layer is',
   sync_module_states: 'what is loaded first on rank 0, not what the step holds',
-  cpu_ram_efficient_loading: 'the host’s memory while loading, not the step’s',
   state_dict_type: 'how it is saved',
   final_state_dict_type: 'how it is saved',
   xla: 'TPUs only',
@@ -184,6 +183,13 @@ export function readFsdp(draft: Draft, from: Section | undefined, hints: FsdpHin
       entry,
       on ? 'the next unit is gathered during forward' : 'no unit is gathered ahead in forward',
       version === 1 ? { '/parallel/data/forward_prefetch': on } : {},
+    );
+  });
+  from?.flag(keyOf('cpu_ram_efficient_loading'), (on, entry) => {
+    draft.understood(
+      entry,
+      on ? 'one process of a node reads the checkpoint' : 'each process of a node reads the checkpoint',
+      { '/parallel/data/cpu_ram_efficient_loading': on },
     );
   });
   from?.flag(keyOf('limit_all_gathers'), (on, entry) => {

@@ -53,6 +53,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
       'param_dtype',
       'reduce_dtype',
       'reshard_after_forward',
+      'cpu_ram_efficient_loading',
       'replicate',
       'pin_memory',
       'strategy',
@@ -89,7 +90,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
   },
   { name: 'Offload', fields: ['offload_optimizer', 'offload_parameters', 'offload_activations'] },
   { name: 'Allocator', fields: ['expandable_segments', 'max_split_size_mb', 'roundup_power2_divisions', 'garbage_collection_threshold'] },
-  { name: 'Cluster', fields: ['nodes', 'memory', 'compute_capability', 'sms'] },
+  { name: 'Cluster', fields: ['nodes', 'memory', 'host_memory', 'compute_capability', 'sms'] },
   { name: 'Software', fields: ['torch', 'transformers', 'trl', 'torchtitan', 'stack', 'config_use_cache'] },
   {
     name: 'Megatron',

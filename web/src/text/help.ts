@@ -84,6 +84,7 @@ export const help: Record<FieldKey, string> = {
   param_dtype: 'What FSDP gathers parameters in and computes in (MixedPrecisionPolicy.param_dtype); auto follows the precision above.',
   reduce_dtype: 'What FSDP reduces gradients in (MixedPrecisionPolicy.reduce_dtype); none: as they are.',
   buffer_dtype: 'What FSDP1 casts buffers to (MixedPrecision.buffer_dtype).',
+  cpu_ram_efficient_loading: 'One process of a node reads the checkpoint, not each (accelerate’s fsdp_cpu_ram_efficient_loading).',
   reshard_after_forward: 'Gathered layers are freed after forward and gathered again in backward (reshard_after_forward=True, ZeRO-3); kept otherwise (ZeRO-2).',
   replicate: 'Copies of the sharded model (HSDP): each group of GPUs holds one, and gradients are averaged between them. 1: one a node.',
   strategy: 'FULL_SHARD frees gathered layers after forward, SHARD_GRAD_OP keeps them until backward (ShardingStrategy).',
@@ -120,6 +121,7 @@ export const help: Record<FieldKey, string> = {
   rank: 'Which rank is played, where ranks differ. Empty: the one that speaks for all, or a pipeline’s first and last stage.',
 
   nodes: 'Machines. Empty: as many as the GPUs take.',
+  host_memory: 'The RAM of a node, in bytes or GiB, that loading, offloading and saving are held against. Empty: not known.',
   memory: 'What the allocator may take, in bytes or GiB (set_per_process_memory_fraction). Empty: all that the card has, less what lies outside PyTorch.',
   compute_capability: 'Of a GPU that is not in the list: 90 is 9.0, Hopper. Decides which kernels run.',
   sms: 'Streaming multiprocessors of a GPU that is not in the list: some kernels’ scratch grows with them.',

@@ -83,6 +83,7 @@ export const names: Record<FieldKey, string> = {
   reduce_dtype: 'Gradients reduced in',
   buffer_dtype: 'Buffers in',
   reshard_after_forward: 'Reshard after forward',
+  cpu_ram_efficient_loading: 'RAM-efficient loading',
   replicate: 'Copies (HSDP)',
   strategy: 'Sharding strategy',
   auto_wrap: 'Units',
@@ -119,6 +120,7 @@ export const names: Record<FieldKey, string> = {
 
   nodes: 'Nodes',
   memory: 'Memory limit',
+  host_memory: 'Host memory',
   compute_capability: 'Compute capability',
   sms: 'Multiprocessors',
   max_split_size_mb: 'Largest split, MiB',

@@ -3,7 +3,7 @@ import certainty from 'virtual:certainty';
 import { kindOf } from '../choice/kind';
 import { methodName, type Method } from '../choice/methods';
 import { specOf } from '../choice/spec';
-import { decidingRank, type Note, type Problem, type RankReport, type StepTime } from '../core/answer';
+import { decidingRank, type HostMemory, type Note, type Problem, type RankReport, type Report } from '../core/answer';
 import { best, changeSettings, choice, config, results, selected } from '../store';
 import { details as text, views } from '../text/page';
 import { focusControl, label } from './Control';
@@ -27,7 +27,7 @@ export function Details() {
     <section class="details" aria-labelledby="details-title">
       <h2 id="details-title">{text.title(methodName(method, choice.value.settings))}</h2>
       {method !== best.value && <p>{answer.report.verdict.sentence}</p>}
-      <ThreeNumbers rank={rank} time={answer.report.step_time ?? null} />
+      <Numbers rank={rank} report={answer.report} />
       <Moment peak={rank.peak} />
       <HowSure method={method} />
       <Tabs />
@@ -106,13 +106,14 @@ function Tabs() {
 }
 
 /** Allocated, reserved and what nvidia-smi shows are three numbers: always named, never mixed. */
-function ThreeNumbers({ rank, time }: { rank: RankReport; time: StepTime | null }) {
+function Numbers({ rank, report: { step_time: time, host } }: { rank: RankReport; report: Report }) {
   const { outside, peak_allocated, peak_reserved, device_total } = rank;
   return (
     <dl class="three">
       <Number name={text.allocated} bytes={peak_allocated} meaning={text.allocatedMeaning} />
       <Number name={text.reserved} bytes={peak_reserved} meaning={text.reservedMeaning} />
       <Number name={text.shown} bytes={device_total} meaning={text.shownMeaning(gib(peak_reserved + outside.low), gib(peak_reserved + outside.high))} />
+      {host && <Number name={text.host} bytes={host.needed} meaning={text.hostMeaning(host.points.map(hostPoint).join('; '))} />}
       {time && (
         <div>
           <dt>{text.step}</dt>
@@ -126,6 +127,10 @@ function ThreeNumbers({ rank, time }: { rank: RankReport; time: StepTime | null 
       )}
     </dl>
   );
+}
+
+function hostPoint({ at, bytes }: HostMemory['points'][number]): string {
+  return `${text.hostPoint[at]} ${gib(bytes)}`;
 }
 
 function Number({ name, bytes, meaning }: { name: string; bytes: number; meaning: string }) {

@@ -228,7 +228,8 @@ export function fsdp(view: View, prefix: '' | 'fsdp_'): JsonObject {
   }
   put('auto_wrap_policy', 'TRANSFORMER_BASED_WRAP');
   put('offload_params', offload);
-  put('cpu_ram_efficient_loading', true);
+  put('cpu_ram_efficient_loading', view.flag(`${data}cpu_ram_efficient_loading`, true));
+  view.say(`${data}cpu_ram_efficient_loading`);
   put('state_dict_type', 'SHARDED_STATE_DICT');
   return entries;
 }
