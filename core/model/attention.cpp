@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "model/ulysses.h"
 #include "tensor/heads.h"
 #include "tensor/ops.h"
 
@@ -22,7 +23,7 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 // A mask takes a kernel that knows nothing of fewer key heads, and so do large heads (use_gqa_in_sdpa).
 AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout,
                                bool repeats_keys, const Ring& ring) {
-  if (ring.ranks > 1) {
+  if (ring.ranks > 1 && !ring.ulysses) {
     const Tensor output = ring_attention(given_query, key, value, ring);
     return {contiguous(transpose(output, 1, 2)), {}};
   }
@@ -244,6 +245,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   }
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {
+    if (context.ring.ulysses) return ulysses_attention(query, key, value, context, a.attention_dropout);
     switch (context.attention) {
       case Attention::fused:  // Megatron's, which has modules of its own
       case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys, context.ring);
@@ -254,7 +256,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     return eager_attention(query, key, value, mask, a.attention_dropout, a.softcapped_attention);
   };
   AttentionResult result = attended();
-  result.output = reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim});
+  result.output = contiguous(reshape(result.output, {rows, sequence, result.output.size(2) * a.head_dim}));
   if (gate) {
     const auto opened = [&] { return mul(result.output, sigmoid(gate)); };
     result.output = opened();

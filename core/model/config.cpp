@@ -363,6 +363,19 @@ std::optional<Problem> check_flash(const Architecture& a) {
   return std::nullopt;
 }
 
+std::optional<Problem> check_context(const Spec& spec, const Architecture& a, bool calls_others) {
+  if (calls_others || a.sliding_window > 0 || a.softcapped_attention || a.latent.key_value_rank > 0)
+    return Problem{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""};
+  if (!spec.context.ulysses) return std::nullopt;
+  if (spec.tensor.degree > 1 || spec.pipeline.degree > 1)
+    return Problem{"/parallel/context/kind", "unsupported", "Ulysses with tensor parallelism or a pipeline is not supported yet."};
+  const std::int64_t ranks = spec.context.degree;
+  if (a.heads % ranks == 0 && (a.kv_heads % ranks == 0 || ranks % a.kv_heads == 0)) return std::nullopt;
+  return Problem{"/parallel/context/degree", "conflict",
+                 "Ulysses gives each rank as many heads: " + std::to_string(ranks) + " ranks do not divide " + std::to_string(a.heads) +
+                     " attention heads and " + std::to_string(a.kv_heads) + " key/value heads"};
+}
+
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
@@ -420,8 +433,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   const bool calls_others = family.body != nullptr || a.experts.count > 0;
   if (spec.data.kind == DataKind::zero3 && calls_others)  // its hooks are played where Linears, norms and embeddings are called
     return {{"/parallel/data/kind", "unsupported", "zero3 is not supported yet for \"" + a.model_type + "\""}};
-  if (spec.context.degree > 1 && (calls_others || a.sliding_window > 0 || a.softcapped_attention))
-    return {{"/parallel/context/degree", "unsupported", "context parallelism is not supported yet for \"" + a.model_type + "\""}};
+  if (spec.context.degree > 1)
+    if (std::optional<Problem> problem = check_context(spec, a, calls_others)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_head_alignment(spec, a)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_liger(spec.training, a)) return {*std::move(problem)};
   if (spec.training.attention == Attention::flash_attention_2)

@@ -20,10 +20,11 @@ void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
     const Tensor as_integers = device.empty({rows, sequence}, Dtype::int64);
     if (rows == 1) device.scratch(scan_scratch(sequence));
   }
-  {
+  const auto all_first = [&] {
     const Tensor last_is_first = device.empty({rows}, Dtype::boolean);
-    device.scratch(Bytes{1});
-  }
+    return device.empty({}, Dtype::boolean);
+  };
+  all_first();
   before_first.reset();  // a function's names go in the order in which it took them
   difference.reset();
 }

@@ -25,7 +25,8 @@ Tensor balanced_indices(Device& device, std::int64_t tokens, std::int64_t ranks)
 }  // namespace
 
 Ring ring_of(const Spec& spec) {
-  return {spec.context.degree, spec.rank / spec.tensor.degree % spec.context.degree, spec.context.all_to_all, spec.context.load_balance};
+  return {spec.context.degree, spec.rank / spec.tensor.degree % spec.context.degree, spec.context.all_to_all, spec.context.load_balance,
+          spec.context.ulysses};
 }
 
 // context_parallel and _context_parallel_buffers: each buffer is rearranged, cut, and copied back into its own memory.

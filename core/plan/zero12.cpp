@@ -26,7 +26,8 @@ class PartitionedOptimizer {
         contiguous_(spec.data.zero.contiguous_gradients || spec.offload.optimizer),
         clips_(spec.training.max_grad_norm.has_value()),
         averages_(spec.training.loop == Loop::plain),
-        ranks_(spec.data.degree),
+        reduces_in_float_(spec.context.ulysses),
+        ranks_(spec.data.degree * spec.context.degree),
         rank_(spec.rank) {
     bucket_size_ = size_of_option(spec.data.zero.reduce_bucket_size, spec.data.auto_buckets,
                                   architecture.hidden_size * architecture.hidden_size, default_bucket);
@@ -243,7 +244,7 @@ class PartitionedOptimizer {
     const OpScope op(device_, "all_reduce");
     const With stream(device_.stream, options_.overlap_comm ? reduction_stream : device_.stream);
     device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(dtype()).count * in_bucket_elements_);
-    if (in_bucket_.size() > 1) device_.scratch(size_of(dtype()) * in_bucket_elements_);
+    reduce_flat(in_bucket_.size(), in_bucket_elements_);
   }
 
   // average_tensor: what lies next to each other in the bucket and goes to the same rank is one slice.
@@ -270,15 +271,22 @@ class PartitionedOptimizer {
     all_reduce(slices);
   }
 
+  // allreduce_bucket: flattened where there are several, and cast where tokens are shared out, too (sequence_parallel_size).
+  void reduce_flat(std::size_t slices, std::int64_t numel) {
+    const Tensor flat = slices > 1 ? device_.empty({numel}, dtype()) : Tensor();
+    if (reduces_in_float_ && dtype() != Dtype::float32) device_.scratch(size_of(Dtype::float32) * numel);
+  }
+
   // allreduce_and_scatter: several slices are flattened into a tensor of their own; one is reduced where it is.
   void all_reduce(const std::vector<std::int64_t>& slices) {
     std::int64_t numel = 0;
-    int count = 0;
+    std::size_t count = 0;
     const auto flush = [&] {
       // to the slice's owner, by a reduction to all
       device_.meter.communicate_and_wait(Collective::all_reduce, Among::shards, ranks_, size_of(dtype()).count * numel);
-      if (count > 1) device_.scratch(size_of(dtype()) * numel);
-      numel = count = 0;
+      reduce_flat(count, numel);
+      numel = 0;
+      count = 0;
     };
     for (const std::int64_t slice : slices) {
       numel += slice;
@@ -407,6 +415,7 @@ class PartitionedOptimizer {
   bool partitions_gradients_, offloads_, contiguous_, clips_;
   bool averages_;         // over the accumulation steps, which Trainer has done
   bool boundary_ = true;  // whether a step follows this micro-batch
+  bool reduces_in_float_;
   std::int64_t ranks_, rank_, bucket_size_ = 0;
   std::vector<Place> places_;
   std::vector<Group> groups_;

@@ -39,13 +39,14 @@ class ShardedOptimizer {
   ShardedOptimizer(Device& device, const Spec& spec, const Architecture& architecture, bool has_adapters)
       : device_(device),
         sizes_(sizes_of(spec.data, architecture.hidden_size)),
-        ranks_(spec.data.degree),
+        ranks_(spec.data.degree * spec.context.degree),
         rank_(spec.rank),
         offloads_optimizer_(spec.offload.optimizer),
         offloads_parameters_(spec.offload.parameters),
         clips_(spec.training.max_grad_norm.has_value()),
         averages_(spec.training.loop == Loop::plain),
-        communicated_(spec.training.weights),
+        kept_(spec.training.weights),
+        communicated_(spec.context.ulysses ? Dtype::float32 : spec.training.weights),  // seq_parallel_communication_data_type
         sub_group_size_(spec.data.zero.sub_group_size),
         options_(spec.data.zero),
         reduce_stream_(spec.data.zero.overlap_comm ? 2 : 0),
@@ -156,7 +157,7 @@ class ShardedOptimizer {
 
   Dtype dtype() const { return trained_.front()->tensor.dtype(); }
   // engine.py, get_data_types: gradients are kept in the dtype of the model.
-  Dtype accumulated() const { return communicated_; }
+  Dtype accumulated() const { return kept_; }
 
   Tensor weights(std::int64_t numel, const NamedTensor& of) const {
     const ModuleScope scope(device_, module_of(of.name));
@@ -235,7 +236,7 @@ class ShardedOptimizer {
     }
     device_.meter.communicate(Collective::reduce_scatter, Among::shards, ranks_, reduced.count, reduce_stream_);
     const bool whole = bucket_ && !options_.reduce_scatter && in_bucket_ <= sizes_.reduce_bucket;
-    const std::vector<Tensor> flat = whole ? averaged() : std::vector{interleaved()};
+    const std::vector<Tensor> parts = whole ? averaged() : scattered();
     for (PartitionedParameter* p : waiting_) {
       if (offloads_optimizer_ && p->part * rank_ < p->numel) offload_gradient(*p);
       p->tensor->grad.reset();
@@ -248,8 +249,17 @@ class ShardedOptimizer {
   // __avg_scatter_contiguous_grads: the bucket is reduced where it is, then scaled into a copy; parts that are not whole are padded.
   std::vector<Tensor> averaged() const {
     std::vector<Tensor> made = {buffer(in_bucket_, communicated_, Category::communication)};
+    if (kept_ != communicated_) made[0] = buffer(in_bucket_, kept_, Category::communication);
     for (const PartitionedParameter* p : waiting_)
       if (p->part * (rank_ + 1) > p->numel) made.push_back(buffer(p->part, accumulated(), Category::communication));
+    return made;
+  }
+
+  // __avg_scatter_grads
+  std::vector<Tensor> scattered() const {
+    std::vector<Tensor> made = {interleaved()};
+    if (kept_ == communicated_) return made;
+    for (const PartitionedParameter* p : waiting_) made.push_back(buffer(p->part, kept_, Category::communication));
     return made;
   }
 
@@ -309,7 +319,7 @@ class ShardedOptimizer {
   std::int64_t ranks_, rank_;
   bool offloads_optimizer_, offloads_parameters_, clips_;
   bool averages_;  // over the accumulation steps, which Trainer has done
-  Dtype communicated_;
+  Dtype kept_, communicated_;
   std::int64_t sub_group_size_, total_ = 0;
   bool last_micro_batch_ = true;
   ZeroOptimization options_;

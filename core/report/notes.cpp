@@ -32,7 +32,7 @@ Note about_ranks(const Spec& spec) {
   std::string text = played + ", and the " + std::to_string(world) + " ranks hold and do the same";
   if (spec.data.kind == DataKind::zero1 || spec.data.kind == DataKind::zero2)
     text += ", except for the whole parameters that reach across the border of a rank's part";
-  if (spec.context.degree > 1) text += ", except that ranks of the ring work on halves at different times";
+  if (spec.context.degree > 1 && !spec.context.ulysses) text += ", except that ranks of the ring work on halves at different times";
   if (spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2)
     text += ", except that the last ranks hold less of what does not divide evenly";
   return {"/parallel/rank", text + "."};

@@ -36,6 +36,7 @@ constexpr Choice kSchedules[] = {{"1f1b", static_cast<int>(PipelineSchedule::one
                                  {"interleaved_zero_bubble", static_cast<int>(PipelineSchedule::interleaved_zero_bubble)},
                                  {"zbv", static_cast<int>(PipelineSchedule::zbv)},
                                  {"dualpipev", static_cast<int>(PipelineSchedule::dual_pipe_v)}};
+constexpr Choice kContexts[] = {{"ring", 0}, {"ulysses", 1}};
 constexpr Choice kRotations[] = {{"allgather", 0}, {"alltoall", 1}};
 constexpr int kHfPlan = 1;
 constexpr Choice kPlans[] = {{"torch", 0}, {"hf", kHfPlan}};
@@ -288,16 +289,40 @@ std::int64_t read_pipeline(const Json* object, const Training& training, Pipelin
   return pipeline.degree;
 }
 
+// deepspeed/runtime/sequence_parallel/ulysses_sp.py: masks are thrown away, so that nothing but causal attention is right.
+void check_ulysses(const Training& training, const ContextParallel& context, std::string_view kind, Problems& problems) {
+  const auto unsupported = [&](const char* at, const char* what) {
+    add(problems, {at, "unsupported", std::string(what) + " with Ulysses is not supported yet."});
+  };
+  if (kind != "none" && kind != "fsdp2" && kind.substr(0, 4) != "zero")
+    unsupported("/parallel/data/kind", "another kind than none, fsdp2 and ZeRO");
+  if (kind == "zero_redundancy") unsupported("/parallel/data/kind", "zero_redundancy");
+  if (training.attention == Attention::eager)
+    add(problems, {"/training/attention", "conflict", "Ulysses takes no eager attention: use \"sdpa\" or \"flash_attention_2\""});
+  if (training.mask != Mask::none) unsupported("/training/mask", "padding");
+  if (training.objective != Objective::sft) unsupported("/training/objective", "dpo");
+  if (training.loss == Loss::chunked || training.loss == Loss::trl_tiled) unsupported("/training/loss", "a loss that takes the head over");
+  if (training.sequence % context.degree != 0)
+    add(problems, {"/training/sequence", "conflict",
+                   std::to_string(context.degree) + " ranks do not divide a row of " + std::to_string(training.sequence) + " tokens"});
+}
+
 std::int64_t read_context(const Json* object, const Training& training, ContextParallel& context, std::string_view kind,
                           Problems& problems) {
   ObjectReader reader(object, "/parallel/context", problems);
-  int rotate = 0;
+  int rotate = 0, ulysses = 0;
   reader.integer("degree", context.degree, 1, kMostSplits);
+  reader.choice("kind", kContexts, ulysses);
   reader.choice("rotate", kRotations, rotate);
   reader.boolean("load_balance", context.load_balance);
   reader.done();
   context.all_to_all = rotate != 0;
   if (context.degree == 1) return 1;
+  context.ulysses = ulysses != 0;
+  if (context.ulysses) {
+    check_ulysses(training, context, kind, problems);
+    return context.degree;
+  }
   const auto unsupported = [&](const char* at, const char* what) {
     add(problems, {at, "unsupported", std::string(what) + " with context parallelism is not supported yet."});
   };

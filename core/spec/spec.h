@@ -244,6 +244,7 @@ struct TensorParallel {
 // Each rank has a part of every row's sequence; attention gathers or passes on keys and values.
 struct ContextParallel {
   std::int64_t degree = 1;
+  bool ulysses = false;      // in attention each has all tokens of some heads (DeepSpeed's sequence parallelism); else a ring
   bool all_to_all = false;   // keys and values go from rank to rank, else all are gathered at once
   bool load_balance = true;  // each rank has a chunk of the beginning and one of the end
 };

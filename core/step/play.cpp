@@ -112,8 +112,17 @@ class TrainingLoop {
 
   void make_batch(std::int64_t rows) {
     const ModuleScope scope(device_, "batch");
+    if (rank_.ring.ulysses) return make_own_batch(rows);
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
     labels_ = make_labels(device_, architecture_, training_, rows);
+  }
+
+  // UlyssesSPDataLoaderAdapter: ids, their next words and positions come from the host cut in parts.
+  void make_own_batch(std::int64_t rows) {
+    ids_ = device_.empty({rows, training_.sequence / rank_.ring.ranks}, Dtype::int64);
+    labels_ = device_.empty(ids_.sizes(), Dtype::int64);
+    position_ids_.reset();
+    position_ids_ = device_.empty(ids_.sizes(), Dtype::int64);
   }
 
   void run_schedule() {
@@ -140,7 +149,7 @@ class TrainingLoop {
       position_ids_ = unsqueeze(device_.empty({training_.sequence}, Dtype::int64), 0);
     }
     std::vector<Tensor> context;  // of context_parallel, until the backward is over
-    if (rank_.ring.ranks > 1) {
+    if (rank_.ring.ranks > 1 && !rank_.ring.ulysses) {
       own_labels_.reset();
       position_ids_.reset();
       context = split_batch(rank_.ring, ids_, labels_, own_ids_, own_labels_, position_ids_);
@@ -182,7 +191,8 @@ class TrainingLoop {
     if (rank_.ring.ranks == 1) return rank_.model->loss(ids_, labels_, options, rank_.hooks);
     options.ring = rank_.ring;
     options.shifted_labels = true;
-    return rank_.model->loss(own_ids_, own_labels_, options, rank_.hooks);
+    const bool comes_cut = rank_.ring.ulysses;
+    return rank_.model->loss(comes_cut ? ids_ : own_ids_, comes_cut ? labels_ : own_labels_, options, rank_.hooks);
   }
 
   // -log_probabilities.mean()

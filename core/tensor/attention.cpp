@@ -183,8 +183,9 @@ std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std:
 // aten/src/ATen/native/transformers/cuda/attention_backward.cu, _efficient_attention_backward: dq, dk, dv (and expanded dk, dv where there are
 // fewer key heads), delta = (grad * out).sum(-1) made over an fp32 product, then the workspace.
 // A bias that wants a gradient has one of its own: [B, H, S, S'], its rows of a multiple of 16 elements.
-Tensors efficient_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias = {}) {
+Tensors efficient_backward(const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias = {}) {
   Device& device = query.device();
+  const Tensor token_by_token = contiguous(transpose(gradient, 1, 2));
   const Meter::Muted no_kernel(device.meter);
   meter_attention(query, key, true);
   const std::int64_t rows = query.size(0), heads = query.size(1), sequence = query.size(2), d = query.size(3);
@@ -243,11 +244,11 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   grad.attach(result);
   grad.backward([bias_ = std::move(bias_), key_ = std::move(key_), query_ = std::move(query_), value_ = std::move(value_),
                  logsumexp_ = std::move(logsumexp_), result_ = std::move(result_), offset_ = std::move(offset_), seed_ = std::move(seed_),
-                 of_bias = grad.needs(3)](Tensors&) {
+                 of_bias = grad.needs(3)](Tensors& gradients) {
     const Tensor mask = bias_ ? bias_.unpack() : Tensor();
     const Tensors in = saved_inputs(key_, query_, value_);
     const Tensors kept = {logsumexp_.unpack(), result_.unpack(), offset_ ? offset_.unpack() : Tensor(), seed_ ? seed_.unpack() : Tensor()};
-    return efficient_backward(in[1], in[0], in[2], of_bias ? mask : Tensor());
+    return efficient_backward(gradients[0], in[1], in[0], in[2], of_bias ? mask : Tensor());
   });
   return result;
 }

@@ -77,6 +77,26 @@ Tensor reduce_scatter_sequence(const Tensor& partial, std::int64_t ranks) {
   return result;
 }
 
+namespace {
+
+// Each passes on all but its own block, as in an all-gather.
+Tensor exchanged(const Tensor& blocks) {
+  Device& device = blocks.device();
+  if (!device.stopped) device.meter.communicate_and_wait(Collective::all_gather, Among::context, blocks.size(0), blocks.bytes_read());
+  const Meter::Muted no_kernel(device.meter);
+  return device.empty(blocks.sizes(), blocks.dtype());
+}
+
+}  // namespace
+
+Tensor all_to_all(const Tensor& blocks) {
+  Recorder grad("all_to_all", {&blocks});
+  const Tensor result = exchanged(blocks);
+  grad.attach(result);
+  grad.backward([](Tensors& gradients) { return Tensors{exchanged(contiguous(gradients[0]))}; });
+  return result;
+}
+
 Tensor gather_columns(const Tensor& input, std::int64_t ranks) {
   Recorder grad("all_gather", {&input});
   Dims sizes = input.sizes();

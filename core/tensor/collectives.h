@@ -20,6 +20,10 @@ Tensor reduce_scatter_sequence(const Tensor& partial, std::int64_t ranks);
 // [..., V / ranks] -> [..., V]; backward this rank's columns.
 Tensor gather_columns(const Tensor& input, std::int64_t ranks);
 
+// Blocks of the first dimension, one for each rank, change places among the ranks of context parallelism, forward and backward
+// (deepspeed/sequence/layer.py, _dim_zero_all_to_all).
+Tensor all_to_all(const Tensor& blocks);
+
 // An embedding split by rows: weight [V / ranks, h]. Its gradient is of the whole vocabulary. The result is a sum in parts, brought to
 // [B, S, h] or, `sequence`, [B, S / ranks, h].
 Tensor split_embedding(const Tensor& weight, const Tensor& ids, std::int64_t vocabulary, std::int64_t ranks, bool sequence);

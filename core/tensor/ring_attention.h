@@ -9,6 +9,7 @@ struct Ring {
   std::int64_t ranks = 1, rank = 0;
   bool all_to_all = false;   // keys and values go from rank to rank; else all are gathered at once
   bool load_balance = true;  // a rank's part is a chunk of the beginning and one of the end
+  bool ulysses = false;      // no ring: in attention a rank has all tokens of some heads, elsewhere neighbouring tokens of all
 };
 
 // Causal attention of this rank's queries [B, H, S / ranks, d] to all keys and values (torch/distributed/tensor/experimental/

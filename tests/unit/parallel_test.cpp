@@ -147,6 +147,20 @@ TEST(ParallelCases, B22TheHostRunsOutOfMemory) {
   EXPECT_FALSE(warns(report(spec), "what is offloaded takes"));
 }
 
+// Ulysses: ranks divide the heads, and the key/value heads or are a multiple of them.
+TEST(Ulysses, GivesEachRankAsManyHeads) {
+  const auto problem = [](std::int64_t ranks) {
+    const Json a = answer({{"model", llama(1024, 4, 8000)},  // 16 heads, 8 of keys and values
+                           {"training", {{"micro_batch", 1}, {"sequence", 96 * 16}}},
+                           {"parallel", {{"context", {{"degree", ranks}, {"kind", "ulysses"}}}}}});
+    return a["ok"].get<bool>() ? "" : a["problems"][0]["at"].get<std::string>();
+  };
+  EXPECT_EQ(problem(8), "");
+  EXPECT_EQ(problem(16), "");
+  EXPECT_EQ(problem(3), "/parallel/context/degree");
+  EXPECT_EQ(problem(32), "/parallel/context/degree");
+}
+
 TEST(ParallelCases, B31OneFlatTensorMakesAllGradients) {
   Json spec = {{"model", llama(1024, 4, 8000)},
                {"training",

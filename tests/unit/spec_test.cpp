@@ -41,7 +41,7 @@ const char* const kDefaults = R"({
     "data": {"kind": "none", "degree": 1},
     "tensor": {"degree": 1, "sequence": false, "loss": false, "plan": "torch"},
     "pipeline": {"degree": 1, "schedule": "1f1b", "virtual": 1, "microbatches": 1},
-    "context": {"degree": 1, "rotate": "allgather", "load_balance": true}, "expert": {"degree": 1},
+    "context": {"degree": 1, "kind": "ring", "rotate": "allgather", "load_balance": true}, "expert": {"degree": 1},
     "offload": {"optimizer": "none", "parameters": "none", "activations": "none"}, "rank": 0
   },
   "cluster": {"gpu": "a100-sxm-80gb", "gpus_per_node": 8, "nodes": 1, "memory": null},
@@ -217,6 +217,7 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   one(data({{"kind", "zero2"}, {"degree", 2}, {"config", {{"fp16", {{"enabled", true}}}}}}), "/parallel/data/config/fp16");
   one(parallel({{"expert", {{"degree", 2}}}}), "/parallel/expert/degree");
   one(parallel({{"context", {{"degree", 2}}}, {"data", {{"kind", "ddp"}, {"degree", 2}}}}), "/parallel/data/kind");
+  one(parallel({{"context", {{"degree", 2}, {"kind", "ulysses"}}}, {"data", {{"kind", "fsdp1"}, {"degree", 2}}}}), "/parallel/data/kind");
   one(parallel({{"tensor", {{"degree", 2}, {"plan", "hf"}, {"loss", true}}}}), "/parallel/tensor/plan");
   one(parallel({{"tensor", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/tensor/degree");
   one(parallel({{"pipeline", {{"degree", 2}}}, {"data", {{"kind", "zero2"}, {"degree", 2}}}}), "/parallel/pipeline/degree");

@@ -360,6 +360,7 @@ export const fields = {
   virtual: when({ methods: PIPELINE }, wholeNumber('/parallel/pipeline/virtual', 1)),
   microbatches: when({ methods: PIPELINE }, wholeNumber('/parallel/pipeline/microbatches', 1)),
   context_degree: when({ methods: CUSTOM }, wholeNumber('/parallel/context/degree', 1)),
+  context_kind: when({ methods: CUSTOM }, oneOf('/parallel/context/kind', ['ring', 'ulysses'], 'ring')),
   rotate: when({ methods: CUSTOM }, oneOf('/parallel/context/rotate', ['allgather', 'alltoall', 'p2p', 'a2a'], 'allgather')),
   load_balance: when({ methods: CUSTOM }, flag('/parallel/context/load_balance', true)),
   expert_degree: when({ methods: CUSTOM }, wholeNumber('/parallel/expert/degree', 1)),

@@ -138,6 +138,13 @@ function readParallelism(draft: Draft, from: Section | undefined): void {
   from.integer(key('cp_size'), (value, entry) =>
     draft.understood(entry, 'ranks that share a row', value > 1 ? { '/parallel/context/degree': value } : {}),
   );
+  from.integer(key('sp_size'), (value, entry) =>
+    draft.understood(
+      entry,
+      'ranks that share a row, by DeepSpeed’s sequence parallelism',
+      value > 1 ? { '/parallel/context/degree': value, '/parallel/context/kind': 'ulysses' } : {},
+    ),
+  );
   from.text(key('cp_comm_strategy'), (text, entry) => {
     if (['allgather', 'alltoall'].includes(text))
       draft.understood(entry, 'how keys and values go round', { '/parallel/context/rotate': text });

@@ -78,6 +78,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
       'virtual',
       'microbatches',
       'context_degree',
+      'context_kind',
       'rotate',
       'load_balance',
       'expert_degree',

@@ -109,6 +109,7 @@ export const help: Record<FieldKey, string> = {
   virtual: 'Stages on each rank, for interleaved_1f1b.',
   microbatches: 'Microbatches of a step, each of the micro-batch above. 1: as many as stages, the least that 1F1B takes.',
   context_degree: 'GPUs that each sequence is cut over (context_parallel), for the own mix.',
+  context_kind: 'ring: attention passes or gathers keys and values (context_parallel); ulysses: DeepSpeed’s, each rank attends with some of the heads to all tokens.',
   rotate: 'How keys and values go round (set_rotate_method): allgather or alltoall; in Megatron p2p or a2a (cp_comm_type).',
   load_balance: 'Each rank gets a part of the beginning and of the end of the sequence, so that all have the same work.',
   expert_degree: 'GPUs that the experts of a layer are spread over, for the own mix.',

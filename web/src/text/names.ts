@@ -107,6 +107,7 @@ export const names: Record<FieldKey, string> = {
   virtual: 'Stages a rank',
   microbatches: 'Microbatches',
   context_degree: 'Context degree',
+  context_kind: 'Context kind',
   rotate: 'Context rotation',
   load_balance: 'Context load balance',
   expert_degree: 'Expert degree',
