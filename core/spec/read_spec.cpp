@@ -357,11 +357,11 @@ void check_sharded_loop(const Spec& spec, Problems& problems) {
 // Liger's head takes the weight as it is gathered.
 void check_fused_linear(const Spec& spec, Problems& problems) {
   const Training& training = spec.training;
-  if (training.loss != Loss::liger_fused_linear || !training.autocast) return;
+  if (training.loss != Loss::liger_fused_linear || !training.autocast || spec.data.kind == DataKind::none) return;
   const Dtype seen = spec.data.kind == DataKind::fsdp1 ? spec.data.param_dtype.value_or(training.weights) : training.weights;
   if (*training.autocast != seen)
-    add(problems,
-        {"/training/loss", "unsupported", "liger_fused_linear is not supported under an autocast to another dtype than the weights' yet."});
+    add(problems, {"/training/loss", "unsupported",
+                   "liger_fused_linear is supported under an autocast to another dtype than the weights' on one GPU only, yet."});
 }
 
 // What is played on one GPU only, so far, or only where each rank has the whole model.

@@ -126,6 +126,52 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   return result;
 }
 
+namespace {
+
+// The head over a part of the tokens, and both its gradients. Logits have a buffer that all parts use (`in_place`) where no operand is cast.
+struct LigerHead {
+  const Tensor &hidden, &weight;
+  bool in_place, wants_weight;
+
+  Dtype computed() const { return in_place ? hidden.dtype() : hidden.device().autocast.value_or(hidden.dtype()); }
+
+  Tensor cast_rows(std::int64_t start, std::int64_t rows) const { return autocast(narrow(hidden, 0, start, rows)); }
+
+  void part(std::int64_t start, std::int64_t rows) const {
+    Device& device = hidden.device();
+    const With no_grad(device.grad_enabled, false);
+    Tensor logits;
+    if (!in_place) {
+      const Tensor columns = autocast(t(weight));  // a view, whose cast is not kept
+      const Tensor input = cast_rows(start, rows);
+      logits = device.empty({rows, weight.size(0)}, computed());
+    }
+    if (!in_place) {
+      const Tensor matrix = autocast(weight);
+      const Tensor product = device.empty({rows, hidden.size(1)}, computed());
+    }
+    if (wants_weight) add_weight_gradient(start, rows);
+  }
+
+  // addmm into the gradient, from Ampere on, where there is one for these dtypes; else a product and a sum.
+  void add_weight_gradient(std::int64_t start, std::int64_t rows) const {
+    Device& device = hidden.device();
+    const bool half = computed() != Dtype::float32, taken = weight.dtype() == Dtype::float32 || weight.dtype() == computed();
+    if (device.gpu().compute_capability >= 80 && half && taken) {
+      if (hidden.dtype() != computed()) device.scratch(Bytes{rows * hidden.size(1) * size_of(computed()).count});
+      return;
+    }
+    const auto product = [&] {
+      const Tensor input = in_place ? Tensor() : cast_rows(start, rows);
+      return device.empty(weight.sizes(), computed());
+    };
+    const Tensor made = product();
+    if (half) device.scratch(Bytes{4 * weight.numel()});
+  }
+};
+
+}  // namespace
+
 // fused_linear_cross_entropy.py: both gradients are made in the forward, over as many tokens at a time as keep their logits about the size of
 // the hidden states.
 Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target) {
@@ -139,14 +185,18 @@ Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, co
     const Tensor losses = device.empty({tokens}, Dtype::float32);
     const Tensor mask = counted_mask(target);
     {
+      const bool as_it_is = hidden.dtype() == weight.dtype() && (!device.autocast || *device.autocast == hidden.dtype());
+      const LigerHead head{hidden, weight, as_it_is, grad.needs(1)};
       const std::int64_t chunk = std::min(next_power_of_two(divide_up(tokens, divide_up(words, width))), tokens);
-      const Tensor logits = device.empty({chunk, words}, hidden.dtype());
+      const Tensor logits = as_it_is ? device.empty({chunk, words}, hidden.dtype()) : Tensor();
       device.use_cublas();
+      for (std::int64_t start = 0; start < tokens; start += chunk) head.part(start, std::min(chunk, tokens - start));
       // logits, then both gradients of each chunk
-      const std::int64_t flops = 2 * tokens * words * width, itemsize = hidden.itemsize();
+      const Dtype dtype = head.computed();
+      const std::int64_t flops = 2 * tokens * words * width, itemsize = size_of(dtype).count;
       const std::int64_t chunks = divide_up(tokens, chunk);
       for (int i = 0; i < (grad.needs(1) ? 3 : 2); ++i)
-        device.meter.product(flops, itemsize * (tokens * (words + width) + chunks * words * width), 0, hidden.dtype());
+        device.meter.product(flops, itemsize * (tokens * (words + width) + chunks * words * width), 0, dtype);
       device.meter.moved(3 * itemsize * tokens * words, static_cast<std::int32_t>(3 * chunks));
     }
     result = summed(losses);
