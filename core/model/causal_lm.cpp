@@ -489,14 +489,14 @@ Tensor CausalLm::logits(const Tensor& ids, const ForwardOptions& options, const 
 Tensor CausalLm::label_probabilities(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(ids.device(), "lm_head", Category::logits_and_loss);
-  return tiled_label_probabilities(hidden, lm_head_.weight, labels);
+  return tiled_label_probabilities(hidden, lm_head_, labels);
 }
 
 FusedHead CausalLm::fused_head(const Tensor& ids, const Tensor& labels, const ForwardOptions& options, const UnitHooks& hooks) const {
   if (hooks.before) hooks.before(-1, ids);
   const Tensor hidden = hidden_states(ids, options, hooks);
   const ModuleScope scope(ids.device(), architecture_->names.head, Category::logits_and_loss);
-  FusedHead outputs = llmem::fused_head(hidden, lm_head_.weight, labels, options.num_items);
+  FusedHead outputs = llmem::fused_head(hidden, lm_head_, labels, options.num_items);
   if (hooks.after) outputs.log_probabilities = hooks.after(-1, outputs.log_probabilities);
   return outputs;
 }

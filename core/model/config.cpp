@@ -307,18 +307,21 @@ std::optional<Problem> check_targets(const AdapterOptions& adapter, const Archit
                  "no module of \"" + a.model_type + "\" has one of these names. It has " + listed(valid) + "; or take \"all-linear\""};
 }
 
-// aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, minimum_gemm_alignment: what flash attention does not take goes to the memory-efficient
-// kernel only if its heads are aligned, else to a composite of other ops, which is played with a mask.
-std::optional<Problem> check_head_alignment(const Spec& spec, const Architecture& a) {
+// trl/trainer/sft_trainer.py, aux_loss_enabled: SFTTrainer adds the load-balancing loss of the routers.
+std::optional<Problem> check_router_loss(const Spec& spec, const Architecture& a) {
+  if (spec.training.loop != Loop::sft_trainer || spec.software.trl != Trl::v1 || !has_router_loss(a.experts)) return std::nullopt;
+  return Problem{
+      "/training/loop", "unsupported",
+      "SFTTrainer adds the routers' load-balancing loss, which is not supported yet for \"" + a.model_type + "\": give loop trainer"};
+}
+
+// trl/trainer/sft_trainer.py raises: the head's weight is read, an adapter on it would not train.
+std::optional<Problem> check_adapted_head(const Spec& spec, const Architecture& a) {
   const Training& training = spec.training;
-  if (training.attention != Attention::sdpa || a.latent.key_value_rank > 0) return std::nullopt;
-  const bool half = training.autocast.value_or(training.weights) != Dtype::float32, ampere = spec.cluster.gpu.compute_capability >= 80;
-  const bool masked = training.mask == Mask::padded || (a.sliding_window > 0 && training.sequence >= a.sliding_window);
-  const std::int64_t alignment = half ? 8 : ampere ? 4 : 1;
-  if (masked || (half && ampere) || a.head_dim % alignment == 0) return std::nullopt;
-  return Problem{"/training/attention", "unsupported",
-                 "SDPA without flash attention and without a mask over heads of " + std::to_string(a.head_dim) + ", which " +
-                     std::to_string(alignment) + " does not divide, is not supported yet: use \"eager\""};
+  if (training.loop != Loop::sft_trainer || spec.software.trl != Trl::v1 || training.adapter.all_linear) return std::nullopt;
+  const std::vector<std::string>& targets = training.adapter.targets;
+  if (std::find(targets.begin(), targets.end(), a.names.head) == targets.end()) return std::nullopt;
+  return Problem{"/training/adapter/targets", "conflict", "SFTTrainer takes no adapter on the head: leave it out, or save it whole"};
 }
 
 // What the bodies of these families leave out.
@@ -400,6 +403,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.training.attention == Attention::flash_attention_2 && a.head_dim > 256)  // flash-attn, csrc/flash_attn/flash_api.cpp
     return {{"/training/attention", "conflict", "flash_attention_2 takes heads of at most 256, not " + std::to_string(a.head_dim)}};
   if (std::optional<Problem> problem = check_body(spec.training, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_router_loss(spec, a)) return {*std::move(problem)};
   const Family& family = *find_family(a.model_type);
   const bool alone = spec.data.kind == DataKind::none && spec.pipeline.degree == 1 && spec.tensor.degree == 1;
   if (family.towers != nullptr && !alone)
@@ -415,6 +419,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   }
   if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && spec.training.stack != Stack::litgpt)
     if (std::optional<Problem> problem = check_targets(spec.training.adapter, a)) return {*std::move(problem)};
+  if (spec.training.method == Method::lora)
+    if (std::optional<Problem> problem = check_adapted_head(spec, a)) return {*std::move(problem)};
   if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) &&
       (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
     return {{"/training/adapter", "conflict",
@@ -435,7 +441,6 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/parallel/data/kind", "unsupported", "zero3 is not supported yet for \"" + a.model_type + "\""}};
   if (spec.context.degree > 1)
     if (std::optional<Problem> problem = check_context(spec, a, calls_others)) return {*std::move(problem)};
-  if (std::optional<Problem> problem = check_head_alignment(spec, a)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_liger(spec.training, a)) return {*std::move(problem)};
   if (spec.training.attention == Attention::flash_attention_2)
     if (std::optional<Problem> problem = check_flash(a)) return {*std::move(problem)};

@@ -91,6 +91,22 @@ void declare_head(Architecture& a, std::vector<Parameter>& declared) {
   Module(declared, "").linear(a.names.head, a.hidden_size, a.classifier.labels, a.head == Head::token_label);
 }
 
+namespace {
+
+// Encoders, whose attention has no causal mask.
+bool looks_both_ways(const Architecture& a) { return a.decoder_layers > 0 || a.own_classifier || a.head == Head::masked_word; }
+
+// sdp_utils.cpp: neither fused kernel takes bfloat16 before Ampere, nor these heads.
+bool lacks_fused_attention(const Spec& spec, const Architecture& a) {
+  const Training& training = spec.training;
+  const Dtype dtype = training.autocast.value_or(training.weights);
+  const bool ampere = spec.cluster.gpu.compute_capability >= 80;
+  const std::int64_t alignment = dtype != Dtype::float32 ? 8 : ampere ? 4 : 1;
+  return training.attention == Attention::sdpa && ((dtype == Dtype::bfloat16 && !ampere) || a.head_dim % alignment != 0);
+}
+
+}  // namespace
+
 std::optional<Problem> check_head(const Spec& spec, const Architecture& a) {
   const Training& training = spec.training;
   if (training.target_sequence && a.decoder_layers == 0)
@@ -102,6 +118,8 @@ std::optional<Problem> check_head(const Spec& spec, const Architecture& a) {
   if (a.head == Head::sequence_label && !a.own_classifier && !a.classifier.finds_padding &&
       training.micro_batch > 1)  // GenericForSequenceClassification raises
     return Problem{"/model/config/pad_token_id", "conflict", "without a pad_token_id " + a.model_class + " takes rows one by one"};
+  if (looks_both_ways(a) && lacks_fused_attention(spec, a))
+    return refused("/training/attention", "attention that is neither flash nor memory-efficient");
   // peft/utils/other.py, _set_trainable: what is trained whole has an adapter already
   const bool adapts_classifier = a.head == Head::token_label || (a.head == Head::sequence_label && a.model_type == "distilbert");
   if (training.method == Method::lora && training.adapter.all_linear && adapts_classifier)

@@ -7,6 +7,7 @@
 #include "tensor/checkpoint.h"
 #include "tensor/collectives.h"
 #include "tensor/ops.h"
+#include "tensor/tiled.h"
 
 namespace llmem {
 
@@ -138,7 +139,7 @@ Tensor chunked_loss(Tensor hidden, const Tensor& head, Tensor labels, std::int64
   return mul_scalar(total);
 }
 
-Tensor tiled_label_probabilities(const Tensor& hidden, const Tensor& head, const Tensor& labels) {
+Tensor tiled_label_probabilities(const Tensor& hidden, const Linear& head, const Tensor& labels) {
   Device& device = hidden.device();
   const std::int64_t rows = hidden.size(0), length = hidden.size(1) - 1;
   const Tensor states = narrow(hidden, 1, 0, length), targets = narrow(labels, 1, 1, length);
@@ -147,12 +148,12 @@ Tensor tiled_label_probabilities(const Tensor& hidden, const Tensor& head, const
   Tensor probabilities;
   {
     const Tensor selected = index_rows(states, count, first, second);
-    probabilities = tiled_log_probabilities(selected, head, index_rows(targets, count, first, second));
+    probabilities = tiled_log_probabilities(selected, head.weight, head.bias, index_rows(targets, count, first, second));
   }
   return scatter_into_zeros(probabilities, {rows, length});
 }
 
-FusedHead fused_head(const Tensor& hidden, const Tensor& head, const Tensor& labels, const Tensor& num_items) {
+FusedHead fused_head(const Tensor& hidden, const Linear& head, const Tensor& labels, const Tensor& num_items) {
   const std::int64_t length = hidden.size(1) - 1;
   const Tensor states = narrow(hidden, 1, 0, length), targets = narrow(labels, 1, 1, length);
   FusedHead out;
@@ -160,7 +161,7 @@ FusedHead fused_head(const Tensor& hidden, const Tensor& head, const Tensor& lab
   {
     const auto statistics = [&] {
       const Tensor selected = index_masked(states, out.label_mask);
-      return tiled_statistics(selected, head, index_masked(targets, out.label_mask));
+      return tiled_statistics(selected, head.weight, head.bias, index_masked(targets, out.label_mask));
     };
     const TiledStatistics rows = statistics();
     out.log_probabilities = scatter_masked(rows.log_probability, out.label_mask);

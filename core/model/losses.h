@@ -24,12 +24,12 @@ Tensor liger_linear_loss(const Tensor& hidden, const Tensor& head, Tensor labels
 // The head and the cross entropy over `chunk` tokens at a time, each checkpointed (torchtune, TRL's chunked_nll).
 Tensor chunked_loss(Tensor hidden, const Tensor& head, Tensor labels, std::int64_t chunk);
 // TRL's head in tiles: log-probabilities of the labels, [B, S - 1], 0 where there is none.
-Tensor tiled_label_probabilities(const Tensor& hidden, const Tensor& head, const Tensor& labels);
+Tensor tiled_label_probabilities(const Tensor& hidden, const Linear& head, const Tensor& labels);
 // trl/trainer/utils.py, add_fused_lm_head: the same with what SFTTrainer's metrics want, each [B, S - 1]. All rows count. Without num_items the
 // loss is divided by their number.
 struct FusedHead {
   Tensor loss, log_probabilities, entropy, is_top1, label_mask;
 };
-FusedHead fused_head(const Tensor& hidden, const Tensor& head, const Tensor& labels, const Tensor& num_items);
+FusedHead fused_head(const Tensor& hidden, const Linear& head, const Tensor& labels, const Tensor& num_items);
 
 }  // namespace llmem

@@ -14,8 +14,22 @@ namespace llmem {
 
 namespace {
 
+// Losses that take the head over read its weight, and TRL's also its bias, without a call of the module: the rest of it gets no gradients.
+bool is_passed_over(const Spec& spec, const Architecture& a, std::string_view name) {
+  const Training& training = spec.training;
+  const bool smooths = training.loop == Loop::sft_trainer && training.label_smoothing;
+  const bool of_trl = training.loss == Loss::trl_tiled || training.objective == Objective::dpo ||
+                      (training.loop == Loop::sft_trainer && spec.software.trl == Trl::v1 && !smooths);
+  const bool of_weight = training.loss == Loss::chunked || training.loss == Loss::liger_fused_linear;
+  if (!(of_trl || of_weight) || training.stack != Stack::transformers) return false;
+  const std::string head = std::string(a.names.head) + ".";
+  if (name.substr(0, head.size()) != head) return false;
+  return name.find(".lora_") != std::string_view::npos || (of_weight && !of_trl && name == head + "bias");
+}
+
 // peft on a model that is made: its preparation, Liger's kernels, adapters.
-void adapt(Device& device, const Training& training, Rank& rank) {
+void adapt(Device& device, const Spec& spec, Rank& rank) {
+  const Training& training = spec.training;
   // TRL's trainer does not prepare.
   // prepare_model_for_kbit_training casts nothing of a GPTQ checkpoint.
   if (training.stack == Stack::litgpt) {
@@ -28,7 +42,9 @@ void adapt(Device& device, const Training& training, Rank& rank) {
   rank.has_adapters = training.method == Method::lora;
   if (rank.has_adapters) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
   if (training.base_quantization && training.loop == Loop::sft_trainer) lower_adapters(device, rank.optimized);
-  std::erase_if(rank.optimized, [&](const NamedTensor& each) { return !rank.model->runs(each.name); });
+  std::erase_if(rank.optimized, [&](const NamedTensor& each) {
+    return !rank.model->runs(each.name) || is_passed_over(spec, rank.model->architecture(), each.name);
+  });
 }
 
 std::unique_ptr<CausalLm> frozen_copy(Device& device, const Spec& spec, const Architecture& architecture) {
@@ -97,7 +113,7 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
     // lightning/fabric/plugins/precision/bitsandbytes.py, _Linear4bit.quantize: weights are halved first, whatever they were.
     load_quantized(device, *rank.model, *training.base_quantization, training.stack == Stack::litgpt ? Dtype::float16 : training.weights,
                    architecture.tied_embeddings, all);
-  adapt(device, training, rank);
+  adapt(device, spec, rank);
   if (training.objective == Objective::dpo && training.method == Method::full) rank.reference = frozen_copy(device, spec, architecture);
   return rank;
 }

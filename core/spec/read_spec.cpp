@@ -406,16 +406,10 @@ void check_parallel(const Spec& spec, Problems& problems) {
     add(problems, {"/training/attention", "conflict", "eager attention's mask is as long as a rank's part of the sequence: give sdpa"});
 }
 
-// Turing has no bfloat16: SDPA's fused kernels do not take it there (sdp_utils.cpp), and the composed one is not played.
 void check_turing(const Spec& spec, Problems& problems) {
-  const Training& training = spec.training;
-  if (spec.cluster.gpu.compute_capability < 75 || spec.cluster.gpu.compute_capability >= 80) return;
-  const auto refuse = [&](const char* at, const char* code, const char* message) { problems.push_back({at, code, message}); };
-  if (training.attention == Attention::flash_attention_2)
-    refuse("/training/attention", "conflict", "flash-attn 2 has no kernels before Ampere: give sdpa");
-  if (training.attention == Attention::sdpa && training.autocast.value_or(training.weights) == Dtype::bfloat16)
-    refuse(training.autocast ? "/training/autocast" : "/training/weights", "unsupported",
-           "bfloat16 attention on a GPU before Ampere is not supported yet. Supported: float16 and float32.");
+  const int capability = spec.cluster.gpu.compute_capability;
+  if (spec.training.attention == Attention::flash_attention_2 && capability >= 75 && capability < 80)
+    problems.push_back({"/training/attention", "conflict", "flash-attn 2 has no kernels before Ampere: give sdpa"});
 }
 
 // flash-attn has kernels for half precision only.

@@ -267,6 +267,12 @@ void check_loss_of_loop(ObjectReader& reader, const Training& training) {
                  "a loop of Transformers is supported with the standard loss; the trainer also with Liger's, without an evaluation.");
 }
 
+// TRL's head is given the words that follow others.
+void check_next_words(ObjectReader& reader, const Training& training) {
+  const bool of_trl = training.objective == Objective::dpo || training.loss == Loss::trl_tiled || training.loop == Loop::sft_trainer;
+  if (of_trl && training.sequence == 1) reader.problem("sequence", "conflict", "in one token nothing follows: TRL's losses want two");
+}
+
 // bitsandbytes/backends/cuda/ops.py: these two have no kernel for bfloat16 gradients of the tensors that stay in 32 bits.
 void check_8bit(ObjectReader& reader, const Training& training) {
   const OptimizerName name = training.optimizer.name;
@@ -376,6 +382,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
     reader.problem("label_smoothing", "conflict", "the plain loop has none: give loop trainer");
   check_loss_of_loop(reader, training);
   check_8bit(reader, training);
+  check_next_words(reader, training);
   training.weight_decay = positive(reader, "weight_decay", kUnlimited);
   reader.only("compile", false);
   if (const Json* megatron = reader.object("megatron")) read_megatron_training(megatron, training.stack, training.megatron, problems);

@@ -288,6 +288,8 @@ void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_
       rank = make_rank(device, spec, as_litgpt(architecture, spec.training.sequence));
     else if (spec.training.stack != Stack::megatron)
       rank = make_rank(device, spec, architecture);
+    // torch/cuda/__init__.py, _check_bf16_tensor_supported: asked once, before Ampere, by autocast
+    if (spec.training.autocast == Dtype::bfloat16 && spec.cluster.gpu.compute_capability < 80) device.scratch(size_of(Dtype::bfloat16));
     if (spec.training.stack == Stack::megatron) {
       alive = run_megatron(device, spec, architecture);
     } else if (spec.training.loop == Loop::plain) {

@@ -320,15 +320,29 @@ Tensor flash_of_any_head(const Tensor& query, const Tensor& key, const Tensor& v
 
 namespace {
 
-// sdp_utils.cpp, minimum_gemm_alignment
-bool is_aligned(const Tensor& query) {
-  const std::int64_t alignment = query.dtype() != Dtype::float32 ? 8 : query.device().gpu().compute_capability >= 80 ? 4 : 1;
-  return query.size(3) % alignment == 0;
+// sdp_utils.cpp: the memory-efficient kernel takes heads by minimum_gemm_alignment, and no bfloat16 before Ampere.
+bool efficient_takes(const Tensor& query) {
+  const bool ampere = query.device().gpu().compute_capability >= 80;
+  const std::int64_t alignment = query.dtype() != Dtype::float32 ? 8 : ampere ? 4 : 1;
+  return query.size(3) % alignment == 0 && (ampere || query.dtype() != Dtype::bfloat16);
 }
 
-// aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math, with a mask: in fp32. `half_weights` is its other
-// result.
-Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability, Tensor& half_weights) {
+// ones({L, S}).tril() as numbers
+Tensor causal_bias(Device& device, std::int64_t queries, std::int64_t keys, Dtype dtype) {
+  Tensor mask = device.empty({queries, keys}, Dtype::boolean);
+  mask = device.empty({queries, keys}, Dtype::boolean);
+  return bias_of(mask, dtype);
+}
+
+// repeat_interleave over the heads
+Tensor for_each_head(const Tensor& states, std::int64_t heads) {
+  const Dims& s = states.sizes();
+  if (s[1] == heads) return states;
+  return reshape(expand(unsqueeze(states, 2), {s[0], s[1], heads / s[1], s[2], s[3]}), {s[0], heads, s[2], s[3]});
+}
+
+// aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math: in fp32. `half_weights` is its other result.
+Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability, bool causal, Tensor& half_weights) {
   Device& device = q.device();
   const With no_autocast(device.autocast, std::optional<Dtype>());
   const Dtype origin = q.dtype();
@@ -337,8 +351,11 @@ Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double proba
   const Tensor key_acc = accurate(k);
   const Tensor value_acc = accurate(v);
   const Tensor query = mul_scalar(query_acc);
+  const Tensor bias = causal ? causal_bias(device, q.size(2), k.size(2), query.dtype()) : Tensor();
+  const Tensor keys = for_each_head(key_acc, q.size(1));
+  const Tensor values = for_each_head(value_acc, q.size(1));
   const auto scores = [&] {
-    const Tensor scaled = mul_scalar(transpose(key_acc, 2, 3));
+    const Tensor scaled = mul_scalar(transpose(keys, 2, 3));
     return matmul(query, scaled);
   };
   Tensor weights = scores();
@@ -355,15 +372,15 @@ Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double proba
   weights = dropout(weights, probability);
   if (origin != Dtype::float32) half_weights = unary_no_grad(weights, "to", origin);
   const auto product = [&] {
-    const Tensor whole = matmul(weights, value_acc);
+    const Tensor whole = matmul(weights, values);
     return origin == Dtype::float32 ? whole : to(whole, origin);
   };
   return product();
 }
 
-Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability) {
+Tensor composite(const Tensor& q, const Tensor& k, const Tensor& v, double probability, bool causal) {
   Tensor half_weights;
-  return composite(q, k, v, probability, half_weights);
+  return composite(q, k, v, probability, causal, half_weights);
 }
 
 }  // namespace
@@ -374,14 +391,15 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   const Tensor k = autocast(key);
   const Tensor q = autocast(query);
   if (mask.requires_grad()) return efficient(q, k, v, trained_bias(q, k, mask), dropout);
-  if (mask && !is_aligned(q)) {
+  if (mask && !efficient_takes(q)) {
     const Tensor bias = bias_of(mask, q.dtype());
-    return composite(q, k, v, dropout);
+    return composite(q, k, v, dropout, false);
   }
   if (mask) return efficient(q, k, v, padded_bias_of(mask, q.dtype()), dropout);
   const bool flash =
       q.dtype() != Dtype::float32 && v.size(3) == q.size(3) && q.size(3) <= 256 && query.device().gpu().compute_capability >= 80;
-  return flash ? flash_of_any_head(q, k, v, dropout) : efficient(q, k, v, {}, dropout);
+  if (flash) return flash_of_any_head(q, k, v, dropout);
+  return efficient_takes(q) ? efficient(q, k, v, {}, dropout) : composite(q, k, v, dropout, q.size(2) > 1);
 }
 
 // transformers modeling_flash_attention_utils.py, fa_peft_integration_check: what is not in half precision is cast.

@@ -1,3 +1,5 @@
+#include "tensor/tiled.h"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -17,7 +19,9 @@ Dtype compute_dtype(const Tensor& hidden) { return hidden.device().autocast.valu
 
 // Runs over tiles of tokens and words. The names `hidden_chunk` and, in backward, `w_chunk` live until they are bound again; what they are bound
 // to at last is returned.
-Tensors over_tiles(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool keeps_weight_chunk) {
+// `bias_gradient`: each tile's columns are summed into it.
+Tensors over_tiles(const Tensor& hidden, const Tensor& weight, const Tensor& bias, Dtype dtype, bool keeps_weight_chunk,
+                   const Tensor& bias_gradient = {}) {
   Device& device = hidden.device();
   const With no_grad(device.grad_enabled, false);
   const std::int64_t tokens = hidden.size(0), words = weight.size(0), width = hidden.size(1);
@@ -32,19 +36,26 @@ Tensors over_tiles(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool
       for (int i = 0; i < (keeps_weight_chunk ? 3 : 1); ++i)  // backward: the logits again, and two gradients
         device.meter.product(2 * rows * columns * width, itemsize * (rows * columns + (rows + columns) * width), 0, dtype);
       if (!keeps_weight_chunk) weight_chunk.reset();
+      if (bias && bias.dtype() != dtype) device.scratch(size_of(dtype) * columns);
+      if (bias_gradient) {
+        const Tensor sum = device.empty({columns}, Dtype::float32);
+        reduction_scratch(device, column_sum_scratch(device.gpu(), rows, columns));
+      }
     }
   }
   return {hidden_chunk, weight_chunk};
 }
 
-Tensors tiled_gradients(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool wants_weight) {
+Tensors tiled_gradients(const Tensor& hidden, const Tensor& weight, const Tensor& bias, Dtype dtype, bool wants_weight, bool wants_bias) {
   Device& device = hidden.device();
   Tensor hidden_gradient = device.empty(hidden.sizes(), Dtype::float32);
   Tensor weight_gradient = wants_weight ? device.empty(weight.sizes(), Dtype::float32) : Tensor();
+  Tensor bias_gradient = wants_bias ? device.empty(bias.sizes(), Dtype::float32) : Tensor();
   const Tensor tile = device.empty({std::min(hidden.size(0), token_chunk), word_chunk}, dtype);
-  const Tensors last = over_tiles(hidden, weight, dtype, true);
+  const Tensors last = over_tiles(hidden, weight, bias, dtype, true, bias_gradient);
   const Tensor cast_hidden = to(hidden_gradient, hidden.dtype());
-  return {cast_hidden, weight_gradient ? to(weight_gradient, weight.dtype()) : Tensor(), Tensor()};
+  const Tensor cast_weight = weight_gradient ? to(weight_gradient, weight.dtype()) : Tensor();
+  return {cast_hidden, cast_weight, bias_gradient ? to(bias_gradient, bias.dtype()) : Tensor()};
 }
 
 }  // namespace
@@ -126,14 +137,14 @@ Tensor index_masked(const Tensor& self, const Tensor& mask) {
 namespace {
 
 // What ChunkedLogProbFunction.forward computes, with or without what TRL's metrics want of it.
-TiledStatistics statistics_of(const Tensor& hidden, const Tensor& weight, Dtype dtype, bool all, Tensor& log_z) {
+TiledStatistics statistics_of(const Tensor& hidden, const Tensor& weight, const Tensor& bias, Dtype dtype, bool all, Tensor& log_z) {
   Device& device = hidden.device();
   const std::int64_t tokens = hidden.size(0);
   const auto one_a_token = [&](Dtype of = Dtype::float32) { return device.empty({tokens}, of); };
   std::vector<Tensor> running;
   for (int i = 0; i < 7; ++i) running.push_back(one_a_token());
   const Tensor tile = device.empty({std::min(tokens, token_chunk), word_chunk}, dtype);
-  const Tensors last = over_tiles(hidden, weight, dtype, false);
+  const Tensors last = over_tiles(hidden, weight, bias, dtype, false);
   {
     const Tensor logarithm = one_a_token();
     log_z = one_a_token();
@@ -150,35 +161,37 @@ TiledStatistics statistics_of(const Tensor& hidden, const Tensor& weight, Dtype 
   return made;
 }
 
-TiledStatistics tiled(const Tensor& hidden, const Tensor& weight, const Tensor& targets, bool all) {
-  Recorder grad("ChunkedLogProb", {&hidden, &weight});
+TiledStatistics tiled(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets, bool all) {
+  Recorder grad("ChunkedLogProb", {&hidden, &weight, &bias});
   const Dtype dtype = compute_dtype(hidden);
   Tensor log_z;
-  const TiledStatistics made = statistics_of(hidden, weight, dtype, all, log_z);
+  const TiledStatistics made = statistics_of(hidden, weight, bias, dtype, all, log_z);
   Saved hidden_ = grad.save_if(grad.recording(), hidden);
   Saved weight_ = grad.save_if(grad.recording(), weight);
+  Saved bias_ = grad.save_if(grad.recording() && bias, bias);
   Saved targets_ = grad.save_if(grad.recording(), targets);
   Saved log_z_ = grad.save_if(grad.recording(), log_z);
   Saved entropy_ = grad.save_if(grad.recording(), all ? made.entropy : log_z);
   grad.attach(made.log_probability);
   if (all) grad.attach(made.entropy);
-  grad.backward([hidden_ = std::move(hidden_), weight_ = std::move(weight_), targets_ = std::move(targets_), log_z_ = std::move(log_z_),
-                 entropy_ = std::move(entropy_), dtype, wants_weight = grad.needs(1)](Tensors&) {
-    const Tensor hidden_rows = hidden_.unpack(), head = weight_.unpack();
+  grad.backward([hidden_ = std::move(hidden_), weight_ = std::move(weight_), bias_ = std::move(bias_), targets_ = std::move(targets_),
+                 log_z_ = std::move(log_z_), entropy_ = std::move(entropy_), dtype, wants_weight = grad.needs(1),
+                 wants_bias = grad.needs(2)](Tensors&) {
+    const Tensor hidden_rows = hidden_.unpack(), head = weight_.unpack(), head_bias = bias_ ? bias_.unpack() : Tensor();
     const Tensors others{targets_.unpack(), log_z_.unpack(), entropy_.unpack()};
-    return tiled_gradients(hidden_rows, head, dtype, wants_weight);
+    return tiled_gradients(hidden_rows, head, head_bias, dtype, wants_weight, wants_bias);
   });
   return made;
 }
 
 }  // namespace
 
-Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
-  return tiled(hidden, weight, targets, false).log_probability;
+Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets) {
+  return tiled(hidden, weight, bias, targets, false).log_probability;
 }
 
-TiledStatistics tiled_statistics(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
-  return tiled(hidden, weight, targets, true);
+TiledStatistics tiled_statistics(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets) {
+  return tiled(hidden, weight, bias, targets, true);
 }
 
 namespace {

@@ -225,7 +225,6 @@ TEST(Spec, WhatIsNotPlayedYetIsUnsupported) {
   Json trainer = with("training", {{"loop", "trainer"}});
   trainer["parallel"]["offload"]["activations"] = "cpu";
   one(read(trainer), "/parallel/offload/activations");
-  one(read(with("cluster", {{"gpu", "t4"}})), "/training/weights");
   one(read(with("software", {{"torch", "2.1"}})), "/software/torch");
   one(read(with("software", {{"transformers", "4.37.2"}})), "/software/transformers");
   one(read(with("software", {{"stack", "deepspeed"}})), "/software/stack");
