@@ -503,6 +503,11 @@ FusedHead CausalLm::fused_head(const Tensor& ids, const Tensor& labels, const Fo
 
 void CausalLm::train_copies(const Tensor& embedding, const Tensor& head) {
   if (embedding) other_embedding_ = std::exchange(embed_tokens_, embedding);
+  if (embedding && embed_scale_) {  // a buffer of the embedding (Gemma 3), copied with it: torch/_tensor.py, __deepcopy__
+    Device& device = embed_scale_.device();
+    copied_.push_back({detach(embed_scale_), device.empty(embed_scale_.sizes(), embed_scale_.dtype())});
+    device.scratch(size_of(embed_scale_.dtype()));
+  }
   if (head) other_head_ = std::exchange(lm_head_.weight, head);
 }
 

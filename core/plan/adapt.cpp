@@ -286,15 +286,17 @@ Copies train_copies(Device& device, CausalLm& model, const std::vector<std::stri
   };
   const Architecture& a = model.architecture();
   const std::string weight = ".weight";
-  copies.embedding = trained(embedding_of(a) + weight, model.embedding_weight());
+  const Tensor embedding = model.embedding_weight();
+  copies.embedding = trained(embedding_of(a) + weight, embedding);
+  model.train_copies(copies.embedding.tensor, {});
   for (const NamedTensor& each : model.parameters()) {
-    const bool other = each.tensor.get() != model.embedding_weight().get() && each.tensor.get() != model.head_weight().get();
+    const bool other = each.tensor.get() != embedding.get() && each.tensor.get() != model.head_weight().get();
     if (!other || !is_copied(modules, each.name)) continue;
     model.train_copy(each.tensor, copy_of(each.name, each.tensor));
     copies.others.push_back(each);
   }
   copies.head = trained(std::string(a.names.head) + weight, model.head_weight());
-  model.train_copies(copies.embedding.tensor, copies.head.tensor);
+  model.train_copies({}, copies.head.tensor);
   return copies;
 }
 

@@ -140,7 +140,9 @@ FusedHead TrainerForward::fused(const Batch& batch) {
   FusedHead outputs;
   {
     const AutocastRegion autocast(device_, autocast_of(spec_));
-    outputs = rank_.model->fused_head(batch.ids, batch.labels, options_, rank_.hooks);
+    ForwardOptions options = options_;
+    options.num_items.reset();  // model(**inputs, fused_lm_head=True)
+    outputs = rank_.model->fused_head(batch.ids, batch.labels, options, rank_.hooks);
   }
   wrap({&outputs.loss, &outputs.log_probabilities, &outputs.entropy, &outputs.is_top1, &outputs.label_mask});
   return outputs;
