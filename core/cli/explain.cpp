@@ -79,6 +79,14 @@ void print_events(const Trace& trace, std::size_t event, long count, std::FILE* 
   }
 }
 
+void print_host(const HostMemory& host, std::FILE* out) {
+  if (host.points.empty()) return;
+  std::fprintf(out, "\nIn the memory of a node's host\n");
+  for (const HostPoint& point : host.points)
+    for (const HostItem& item : point.what)
+      std::fprintf(out, "%9s  %s: %s\n", gib(item.bytes).c_str(), std::string(point.at).c_str(), std::string(item.name).c_str());
+}
+
 int no_such_point(const Trace& trace, const std::string& at, std::FILE* errors) {
   std::fprintf(errors, "there is no point \"%s\". There are:", at.c_str());
   for (const Point& point : trace.points) std::fprintf(errors, " %s", point.at.c_str());
@@ -119,6 +127,7 @@ int explain(std::string_view spec, const Arguments& arguments, std::FILE* out, s
   }
   print_largest(trace, run, event, arguments.top, out);
   print_events(trace, event, arguments.events, out);
+  if (!arguments.at) print_host(report->host, out);
   for (const Note& note : report->warnings) std::fprintf(out, "\nNote: %s\n", note.message.c_str());
   return 0;
 }

@@ -42,8 +42,8 @@ class Host {
   HostPoint loading() const {
     HostPoint point{"loading", {}, {}};
     if (!is_of_transformers() || training_.base_quantization || kind_ == DataKind::zero3) return point;
-    const bool once = is_fsdp() && spec_.data.cpu_ram_efficient_loading;
-    add(point, "the model, in each process", model_ * (once ? 1 : here_));
+    const bool once = here_ == 1 || (is_fsdp() && spec_.data.cpu_ram_efficient_loading);
+    add(point, once ? "the model, in one process" : "the model, in each process", model_ * (once ? 1 : here_));
     return point;
   }
 
