@@ -49,7 +49,10 @@ CachingAllocator::CachingAllocator(const AllocatorSettings& settings, std::size_
 // ---------------------------------------------------------------- requests and frees
 
 bool CachingAllocator::allocate(std::size_t key, Bytes request, std::uint8_t stream) {
-  if (try_allocate(key, request, stream)) return true;
+  return try_allocate(key, request, stream) || allocate_giving_back(key, request, stream);
+}
+
+bool CachingAllocator::allocate_giving_back(std::size_t key, Bytes request, std::uint8_t stream) {
   if (request > no_memory_limit) return false;
   const std::int64_t size = round_size(request.count);
   const std::int32_t made = alloc_after_giving_back(pool_of(size, stream), size);
@@ -94,10 +97,17 @@ void CachingAllocator::hand_out(std::size_t key, std::int32_t index) {
 void CachingAllocator::release(std::size_t key) {
   const std::int32_t index = block_of_key_[key];
   if (index == none) return;
+  retire(key);
+  give_back(key);
+}
+
+void CachingAllocator::retire(std::size_t key) { counters_.allocated -= block_size(key); }
+
+void CachingAllocator::give_back(std::size_t key) {
+  const std::int32_t index = block_of_key_[key];
+  if (index == none) return;
   block_of_key_[key] = none;
-  Block& block = blocks_[index];
-  counters_.allocated -= Bytes{block.size};
-  block.allocated = false;
+  blocks_[index].allocated = false;
   merge_and_make_free(index);
 }
 

@@ -45,8 +45,13 @@ class CachingAllocator {
   // As allocate, but false as soon as the device has too little, before any of the cache is given back to it; without expandable
   // segments nothing has then changed.
   [[nodiscard]] bool try_allocate(std::size_t key, Bytes request, std::uint8_t stream = 0);
+  // What allocate does where try_allocate failed: gives the cache back first.
+  [[nodiscard]] bool allocate_giving_back(std::size_t key, Bytes request, std::uint8_t stream = 0);
   // Frees the block remembered by `key`; nothing happens if there is none.
   void release(std::size_t key);
+  // Frees it for the counters only (free, where other streams have used the block): it can be given out again after give_back (free_block).
+  void retire(std::size_t key);
+  void give_back(std::size_t key);
 
   void empty_cache();                                     // torch.cuda.empty_cache()
   void reset_peaks();                                     // torch.cuda.reset_peak_memory_stats()

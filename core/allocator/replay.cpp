@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <functional>
 
+#include "allocator/stream_clocks.h"
+
 namespace llmem {
 namespace {
 
 class Player {
  public:
-  Player(const Trace& trace, const AllocatorSettings& settings) : trace_(trace), allocator_(settings, trace.allocations.size()) {
+  Player(const Trace& trace, const AllocatorSettings& settings, Return returns = Return::at_once)
+      : trace_(trace), allocator_(settings, trace.allocations.size()), late_(returns == Return::as_late_as_can_be) {
     result_.points.reserve(trace.points.size());
     result_.block_sizes.resize(trace.allocations.size());
   }
@@ -46,6 +49,8 @@ class Player {
 
   // The cache is emptied, peaks start anew, counters are read before event `event`.
   void stop_at(std::size_t event) {
+    for (; late_ && wait_ < trace_.waits.size() && trace_.waits[wait_].event <= event; ++wait_)
+      host_waited_ |= clocks_.follow(trace_.waits[wait_]);
     for (;;) {
       const bool reset_is_due = reset_ < trace_.peak_resets.size() && trace_.peak_resets[reset_] <= event;
       const bool point_is_due = point_ < trace_.points.size() && trace_.points[point_].event <= event;
@@ -55,6 +60,7 @@ class Player {
         if (watch_) watch_(point_, allocator_);
         ++point_;
       } else if (flush_is_due) {
+        synchronize_and_free_events();
         allocator_.empty_cache();
         note_reserved(event);
         ++flush_;
@@ -77,6 +83,7 @@ class Player {
     if (point_ < trace_.points.size()) stop = std::min(stop, trace_.points[point_].event);
     if (reset_ < trace_.peak_resets.size()) stop = std::min(stop, trace_.peak_resets[reset_]);
     if (flush_ < trace_.cache_flushes.size()) stop = std::min(stop, trace_.cache_flushes[flush_]);
+    if (late_ && wait_ < trace_.waits.size()) stop = std::min(stop, trace_.waits[wait_].event);
     return std::max(stop, event);
   }
 
@@ -85,7 +92,8 @@ class Player {
     if (step_undisturbed()) return true;
     const Allocation& allocation = trace_.allocations[key];
     const Bytes before = allocator_.counters().allocated;
-    if (!allocator_.allocate(key, allocation.bytes, allocation.stream)) return fail(key);
+    synchronize_and_free_events();
+    if (!allocator_.allocate_giving_back(key, allocation.bytes, allocation.stream)) return fail(key);
     note_allocated(key, before);
     return true;
   }
@@ -94,14 +102,46 @@ class Player {
     const std::int32_t what = trace_.events[event_];
     const std::size_t key = allocation_of(what);
     if (is_free(what)) {
-      allocator_.release(key);
+      free(key);
       return true;
     }
+    if (host_waited_) process_events();
     const Allocation& allocation = trace_.allocations[key];
     const Bytes before = allocator_.counters().allocated;
     if (!allocator_.try_allocate(key, allocation.bytes, allocation.stream)) return false;
     note_allocated(key, before);
     return true;
+  }
+
+  void free(std::size_t key) {
+    const std::uint8_t used_by = trace_.allocations[key].used_by;
+    if (!late_ || used_by == 0) return allocator_.release(key);
+    allocator_.retire(key);
+    Retired retired{key, {}};
+    for (std::uint8_t s = 0; s < stream_count; ++s)
+      if (used_by >> s & 1) retired.events[s] = clocks_.record(s);
+    retired_.push_back(retired);
+  }
+
+  // Frees what no stream can be using any more.
+  void process_events() {
+    host_waited_ = false;
+    const auto is_over = [this](const Retired& retired) {
+      for (std::uint8_t s = 0; s < stream_count; ++s)
+        if (!clocks_.is_over(s, retired.events[s])) return false;
+      return true;
+    };
+    const auto over = std::stable_partition(retired_.begin(), retired_.end(), [&](const Retired& retired) { return !is_over(retired); });
+    for (auto retired = over; retired != retired_.end(); ++retired) allocator_.give_back(retired->key);
+    retired_.erase(over, retired_.end());
+  }
+
+  // Before the cache goes back to the device the host waits for all events.
+  void synchronize_and_free_events() {
+    for (const Retired& retired : retired_)
+      for (std::uint8_t s = 0; s < stream_count; ++s)
+        if (!clocks_.is_over(s, retired.events[s])) clocks_.host_waits(s);
+    process_events();
   }
 
   void note_allocated(std::size_t key, Bytes before) {
@@ -139,12 +179,25 @@ class Player {
   CachingAllocator allocator_;
   Replay result_;
   Watch watch_;
-  std::size_t event_ = 0, point_ = 0, reset_ = 0, flush_ = 0;
+  std::size_t event_ = 0, point_ = 0, reset_ = 0, flush_ = 0, wait_ = 0;
+
+  // A freed block that other streams may still be using, and the event on each; 0: it does not.
+  struct Retired {
+    std::size_t key;
+    std::array<StreamClocks::Time, stream_count> events;
+  };
+  bool late_, host_waited_ = false;
+  StreamClocks clocks_;
+  std::vector<Retired> retired_;
 };
 
 }  // namespace
 
-Replay replay(const Trace& trace, const AllocatorSettings& settings) { return Player(trace, settings).play(); }
+Replay replay(const Trace& trace, const AllocatorSettings& settings, Return returns) { return Player(trace, settings, returns).play(); }
+
+bool returns_matter(const Trace& trace) {
+  return std::any_of(trace.allocations.begin(), trace.allocations.end(), [](const Allocation& a) { return a.used_by != 0; });
+}
 
 std::vector<Standing> standings_at(const Trace& trace, const AllocatorSettings& settings, const std::vector<std::size_t>& points) {
   std::vector<Standing> standings(points.size());
@@ -157,15 +210,15 @@ std::vector<Standing> standings_at(const Trace& trace, const AllocatorSettings& 
   return standings;
 }
 
-Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings) {
+Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings, Return returns) {
   if (settings.expandable_segments) {  // how much address space a segment takes depends on the limit from the start
     AllocatorSettings without = settings;
     without.memory = std::nullopt;
-    Replays both{replay(trace, without), std::nullopt};
-    if (settings.memory && both.unlimited.peak_reserved > *settings.memory) both.limited = replay(trace, settings);
+    Replays both{replay(trace, without, returns), std::nullopt};
+    if (settings.memory && both.unlimited.peak_reserved > *settings.memory) both.limited = replay(trace, settings, returns);
     return both;
   }
-  Player limited(trace, settings);
+  Player limited(trace, settings, returns);
   if (limited.play_undisturbed()) return {limited.finish(), std::nullopt};
   Player unlimited = limited;
   unlimited.lift_limit();

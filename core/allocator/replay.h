@@ -40,8 +40,12 @@ struct Replay {
   std::optional<OutOfMemory> out_of_memory;
 };
 
+// When memory that other streams have used can be given out again, after it was freed: at once, or only where the host has waited for something
+// that comes after their last use of it (process_events, where no event is over before it must be). What happens on a GPU lies between.
+enum class Return : std::uint8_t { at_once, as_late_as_can_be };
+
 // Plays the trace through the allocator, until its end or until memory is out.
-Replay replay(const Trace& trace, const AllocatorSettings& settings);
+Replay replay(const Trace& trace, const AllocatorSettings& settings, Return returns = Return::at_once);
 
 // The same on a device without a limit, and on that of the settings. `limited`: none if its limit is never felt.
 struct Replays {
@@ -49,6 +53,9 @@ struct Replays {
   std::optional<Replay> limited;
   const Replay& on_device() const { return limited ? *limited : unlimited; }
 };
-Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings);
+Replays replay_with_and_without_limit(const Trace& trace, const AllocatorSettings& settings, Return returns = Return::at_once);
+
+// Whether it makes a difference.
+bool returns_matter(const Trace& trace);
 
 }  // namespace llmem

@@ -25,6 +25,7 @@ void ask_for_packed_sequences(const Tensor& position_ids, std::int64_t rows) {
     return device.empty({}, Dtype::boolean);
   };
   all_first();
+  device.streams.host_waits(device.stream);
   before_first.reset();  // a function's names go in the order in which it took them
   difference.reset();
 }
@@ -52,6 +53,7 @@ void ask_for_padding(const Tensor& mask) {
   const Tensor count = device.empty({}, Dtype::int64);
   device.scratch(Bytes{8} * mask.numel());
   device.scratch(Bytes{1});
+  device.streams.host_waits(device.stream);
 }
 
 // sdpa_mask without a shortcut: where key <= query (and in the window), [1, 1, S, S], and where the key is no padding, [B, 1, S, S]

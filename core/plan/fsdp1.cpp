@@ -17,7 +17,11 @@ namespace llmem {
 
 namespace {
 
-constexpr std::uint8_t pre_unshard_stream = 1, unshard_stream = 2, post_backward_stream = 3, all_reduce_stream = 4;
+constexpr std::uint8_t compute_stream = 0, pre_unshard_stream = 1, unshard_stream = 2, post_backward_stream = 3, all_reduce_stream = 4;
+// AccumulateGrad of a flat tensor was made as its views were, in this stream's context, and the engine runs its hooks there.
+constexpr std::uint8_t accumulating_stream = unshard_stream;
+constexpr std::uint8_t freed_gathers = 0;     // _FreeEventQueue: the events that the host waits for before it gathers more
+constexpr int most_gathers_in_flight = 2;     // _limiter_utils.py, _max_num_inflight_all_gathers
 constexpr std::int64_t alignment_bytes = 16;  // _flat_param.py, FlatParamHandle._get_aligned_numel
 
 // _flat_param.py, FlatParamHandle
@@ -181,7 +185,7 @@ class FullyShardedUnits : public ModuleHooks {
       forward_order_.push_back(index);
     }
     if (!u.prefetched) unshard_for_forward(u);
-    device_.meter.wait(unshard_stream);
+    wait_for_gathers();
     u.needs_forward = false;
     if (options_.forward_prefetch) prefetch_for_forward(u);
     give_back_after_backward(u, input);
@@ -193,7 +197,7 @@ class FullyShardedUnits : public ModuleHooks {
     if (u.in_backward) return output;
     if (!u.post_forward_place || *u.post_forward_place == 0) u.post_forward_place = post_forward_order_.size();
     post_forward_order_.push_back(index);
-    reshard(u, options_.reshard_after_forward && index != root);
+    reshard(u, options_.reshard_after_forward && index != root, compute_stream);
     if (!device_.grad_enabled) return output;
     u.needs_backward = static_cast<bool>(output->grad_fn);
     u.ran_before_backward = false;
@@ -206,8 +210,9 @@ class FullyShardedUnits : public ModuleHooks {
   // _post_backward_final_callback
   void backward_is_over() {
     device_.meter.wait(post_backward_stream);
+    if (synchronize_) wait_for_reductions();
     for (Unit& u : units_) {
-      if (!u.resharded) reshard(u, frees_in_backward());  // _catch_all_reshard
+      if (!u.resharded) reshard(u, frees_in_backward(), compute_stream);  // _catch_all_reshard
       u.in_backward = u.prefetched = u.needs_backward = u.ran_before_backward = false;
       u.post_forward_place.reset();
       u.makes_input = {};
@@ -313,7 +318,7 @@ class FullyShardedUnits : public ModuleHooks {
     if (!device_.grad_enabled || u.flat->accumulator || u.makes_input || !input || !input.requires_grad()) return;
     u.makes_input = gradient_edge(input).node;
     before_node(*u.makes_input, [this, &u] {
-      reshard(u, frees_in_backward());
+      reshard(u, frees_in_backward(), compute_stream);
       if (options_.backward_prefetch == BackwardPrefetch::after) prefetch_for_backward(u);
     });
   }
@@ -436,6 +441,9 @@ class FullyShardedUnits : public ModuleHooks {
       u.gradient.reset();
       for (Unit::Piece& piece : u.pieces) piece.has_grad = false;
     }
+    // _wait_for_computation_stream
+    device_.streams.wait(unshard_stream, compute_stream);
+    device_.streams.wait(pre_unshard_stream, compute_stream);
     if (std::exchange(initialized_, true)) return;
     const Dtype of_buffers = options_.buffer_dtype.value_or(options_.param_dtype.value_or(Dtype::float32));
     for (const Unit::Piece& buffer : buffers_) {
@@ -465,6 +473,10 @@ class FullyShardedUnits : public ModuleHooks {
     // torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward: zeros for what got no gradient, padding too
     grad.backward([this, &u](Tensors& gradients) {
       const With stream(device_.stream, unshard_stream);
+      // torch/csrc/autograd/input_buffer.cpp, InputBuffer::add: a gradient that another stream takes
+      for (const Tensor& gradient : gradients)
+        if (gradient) device_.streams.use(*gradient->storage, unshard_stream);
+      device_.streams.wait(unshard_stream, compute_stream);
       const std::vector<std::int64_t> between = gaps(u);
       std::vector<Tensor> zeros;
       for (std::size_t i = 0; i < between.size(); ++i) {
@@ -481,14 +493,20 @@ class FullyShardedUnits : public ModuleHooks {
   void unshard(Unit& u) {
     u.resharded = false;
     const bool here = u.flat->storage->allocated();
-    if (here && (!offloads_ || !shards_)) return;
     const OpScope op(device_, "all_gather");
-    Tensor low_precision = pre_unshard(u);
+    Tensor low_precision;
+    if (!here || (offloads_ && shards_)) {
+      low_precision = pre_unshard(u);
+      if (u.casts() || offloads_) device_.streams.wait(unshard_stream, pre_unshard_stream);
+    }
+    limit_gathers();
+    if (low_precision) device_.streams.use(*low_precision->storage, unshard_stream);
     if (here || !shards_) return;
     const With stream(device_.stream, unshard_stream);
     u.flat->storage->allocate();
     device_.set_category(u.flat->storage->allocation, Category::communication);
     device_.meter.communicate(Collective::all_gather, Among::shards, ranks_, gathered(u) * size_of(u.compute).count, unshard_stream);
+    device_.streams.communicate(unshard_stream);
     if (!options_.use_orig_params) u.uploaded.reset();  // with original parameters they stay views of it
   }
 
@@ -513,13 +531,37 @@ class FullyShardedUnits : public ModuleHooks {
     return made;
   }
 
-  // FlatParamHandle.reshard and post_reshard
-  void reshard(Unit& u, bool free) {
+  // _unshard: the host waits before it lets more units be whole at once.
+  void limit_gathers() {
+    if (freed_ < most_gathers_in_flight) return;
+    device_.streams.host_waits_for_oldest(freed_gathers);
+    --freed_;
+  }
+
+  void wait_for_gathers() {
+    device_.meter.wait(unshard_stream);
+    device_.streams.wait(compute_stream, unshard_stream);
+  }
+
+  void wait_for_reductions() {
+    device_.streams.wait(compute_stream, post_backward_stream);
+    if (options_.replicate > 1) device_.streams.wait(compute_stream, all_reduce_stream);
+    if (offloads_) device_.streams.host_waits(compute_stream);
+  }
+
+  // FlatParamHandle.reshard and post_reshard, called on this stream
+  void reshard(Unit& u, bool free, std::uint8_t stream) {
     u.prefetched = false;
     u.resharded = true;
     u.shard_before.reset();
     u.uploaded.reset();
-    if (shards_ ? free : u.casts() || offloads_) u.flat->storage->release();
+    if (shards_ ? free : u.casts() || offloads_) {
+      device_.streams.use(*u.flat->storage, stream);
+      u.flat->storage->release();
+    }
+    if (!free || !shards_ || !options_.limit_all_gathers) return;
+    device_.streams.mark(freed_gathers, stream);
+    ++freed_;
   }
 
   bool frees_in_backward() const { return synchronize_ || options_.reshard_after_forward; }
@@ -545,7 +587,10 @@ class FullyShardedUnits : public ModuleHooks {
     if (u.ran_before_backward) return;
     u.in_backward = true;
     if (u.needs_backward && !u.prefetched) unshard(u);
-    device_.meter.wait(unshard_stream);
+    if (u.needs_backward)
+      wait_for_gathers();
+    else
+      device_.meter.wait(unshard_stream);
     u.needs_backward = false;
     if (options_.backward_prefetch == BackwardPrefetch::before) prefetch_for_backward(u);
     u.ran_before_backward = true;
@@ -555,10 +600,12 @@ class FullyShardedUnits : public ModuleHooks {
   void post_backward(Unit& u) {
     const Ref<Storage> incoming = std::exchange(u.incoming, {});
     const OpScope op(device_, "reduce_scatter");
-    reshard(u, frees_in_backward());
+    reshard(u, frees_in_backward(), accumulating_stream);
     if (options_.backward_prefetch == BackwardPrefetch::after) prefetch_for_backward(u);
     if (!synchronize_) return show_whole_gradient(u);
     const Tensor whole(std::exchange(u.flat->grad, {}));
+    device_.streams.wait(post_backward_stream, accumulating_stream);
+    device_.streams.use(*whole->storage, post_backward_stream);
     const With stream(device_.stream, post_backward_stream);
     Tensor gradient = whole;
     if (u.reduce != u.compute) gradient = device_.empty({u.numel}, u.reduce);
@@ -573,6 +620,7 @@ class FullyShardedUnits : public ModuleHooks {
   // is given one of its own shape first.
   void show_whole_gradient(Unit& u) {
     if (!options_.use_orig_params || offloads_) return;
+    const With stream(device_.stream, accumulating_stream);
     for (Unit::Piece& piece : u.pieces) {
       const std::int64_t own = own_part(u, piece);
       const bool as_it_is = !u.casts() && own == piece.parameter.numel() && (!shards_ || piece.parameter.dim() == 1);
@@ -589,6 +637,11 @@ class FullyShardedUnits : public ModuleHooks {
     device_.meter.communicate(Collective::all_reduce, Among::copies, options_.replicate, u.shard_numel * size_of(u.reduce).count,
                               post_backward_stream);
     const Tensor reduced = device_.empty({u.shard_numel}, u.reduce);
+    device_.streams.communicate(post_backward_stream);
+    if (options_.replicate > 1) {
+      device_.streams.wait(all_reduce_stream, post_backward_stream);
+      device_.streams.use(*reduced->storage, all_reduce_stream);
+    }
     const With stream(device_.stream, options_.replicate > 1 ? all_reduce_stream : post_backward_stream);
     u.gradient = u.reduce == u.original ? reduced : device_.empty({u.shard_numel}, u.original);
     if (offloads_)
@@ -616,6 +669,7 @@ class FullyShardedUnits : public ModuleHooks {
   std::vector<int> post_forward_order_;  // of this one
   Tensor zero_;
   bool initialized_ = false, first_iteration_ = true;
+  int freed_ = 0;  // whole units that were given back, for which the host has not waited yet
 };
 
 // Adapters that are made on a base that has memory (peft, cast_adapter_dtype).

@@ -16,6 +16,10 @@ namespace llmem {
 namespace {
 
 // runtime/zero/config.py
+constexpr std::uint8_t compute_stream = 0;
+// stage3.py, param_reduce_events and max_param_reduce_events
+constexpr std::uint8_t ongoing_reductions = 1, most_ongoing_reductions = 2;
+
 constexpr std::int64_t default_reduce_bucket = 500'000'000, default_prefetch_bucket = 50'000'000, default_persistence = 100'000;
 
 // transformers/integrations/deepspeed.py, trainer_config_finalize: what "auto" becomes.
@@ -125,7 +129,10 @@ class ShardedOptimizer {
   void run_backward(const Tensor& loss) {
     const Tensor averaged = averages_ ? mul_scalar(loss) : loss;
     const Tensor scaled = mul_scalar(averaged);
-    backward(scaled, {[this] { reduce(); }});
+    backward(scaled, {[this] {
+               reduce();
+               device_.streams.host_waits(reduce_stream_);  // independent_gradient_partition_epilogue
+             }});
     coordinator_.backward_is_over();
   }
 
@@ -214,7 +221,11 @@ class ShardedOptimizer {
   // reduce_independent_p_g_buckets_and_remove_grads
   void gradient_ready(PartitionedParameter& p) {
     if (in_bucket_ + p.numel > sizes_.reduce_bucket && in_bucket_ > 0) reduce();
-    if (bucket_ && in_bucket_ + p.numel <= sizes_.reduce_bucket) p.tensor->grad->storage = bucket_->storage;
+    device_.streams.wait(reduce_stream_, compute_stream);
+    if (bucket_ && in_bucket_ + p.numel <= sizes_.reduce_bucket) {
+      device_.streams.use(*p.tensor->grad->storage, reduce_stream_);
+      p.tensor->grad->storage = bucket_->storage;
+    }
     waiting_.push_back(&p);
     in_bucket_ += p.numel;
   }
@@ -222,6 +233,7 @@ class ShardedOptimizer {
   // __reduce_and_partition_ipg_grads
   void reduce() {
     if (waiting_.empty()) return;
+    device_.streams.host_leaves_at_most(ongoing_reductions, most_ongoing_reductions);
     const OpScope op(device_, "reduce_scatter");
     const With stream(device_.stream, reduce_stream_);
     std::sort(waiting_.begin(), waiting_.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
@@ -239,8 +251,10 @@ class ShardedOptimizer {
     const std::vector<Tensor> parts = whole ? averaged() : scattered();
     for (PartitionedParameter* p : waiting_) {
       if (offloads_optimizer_ && p->part * rank_ < p->numel) offload_gradient(*p);
+      device_.streams.use(*p->tensor->grad->storage, reduce_stream_);
       p->tensor->grad.reset();
     }
+    device_.streams.mark(ongoing_reductions, reduce_stream_);
     waiting_.clear();
     in_bucket_ = 0;
     uploaded_.reset();

@@ -11,6 +11,10 @@ namespace {
 
 using Status = PartitionedParameter::Status;
 
+constexpr std::uint8_t compute_stream = 0;
+// partitioned_param_coordinator.py, __ongoing_fetch_events and __max_ongoing_fetch_events
+constexpr std::uint8_t ongoing_fetches = 0, most_ongoing_fetches = 2;
+
 template <class T>
 bool contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -194,9 +198,13 @@ void ParameterCoordinator::fetch(Module& module, bool forward) {
       insert(in_backward_.back()->recomputed, p);
       insert(p->users, in_backward_.back()->key);
     }
-    if (p->gather) wait(*p);
+    if (!p->gather) continue;
+    device_.streams.host_leaves_at_most(ongoing_fetches, most_ongoing_fetches);
+    wait(*p);
+    device_.streams.mark(ongoing_fetches, gather_stream_);
   }
   device_.meter.wait(gather_stream_);
+  device_.streams.wait(compute_stream, gather_stream_);
   if (trace_ == Trace::complete) prefetch(module);
   ++step_;
 }
@@ -297,6 +305,7 @@ void ParameterCoordinator::wait(PartitionedParameter& parameter) {
 
 void ParameterCoordinator::release(PartitionedParameter& p) {
   if (p.status != Status::here || !p.users.empty()) return;
+  device_.streams.use(*p.tensor->storage, device_.stream);  // free_param
   p.tensor->storage = nothing_;
   p.status = Status::away;
   available_ -= p.numel;

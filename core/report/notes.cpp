@@ -137,11 +137,24 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
                      "it. FSDP2 does not."});
   if (spec.offload.activations)
     notes.push_back({"/parallel/offload/activations", "Activations wait in pinned memory of the host, which is not counted here."});
-  if (kind == DataKind::fsdp1 || kind == DataKind::zero3)
-    notes.push_back({"/allocator",
-                     "Reserved memory is a lower bound: blocks that another stream has used come back when that stream gets there "
-                     "(record_stream), which "
-                     "depends on timing."});
+}
+
+// What the host waits for, and so how much can be on its way to be free.
+std::string_view held_up_by(const Spec& spec) {
+  if (spec.data.kind == DataKind::zero3) return "DeepSpeed lets at most two fetches and two reductions be under way";
+  if (spec.data.limit_all_gathers && spec.data.shards)
+    return "FSDP lets at most two units that were given back be in use still (limit_all_gathers)";
+  return "nothing holds the host up before the step is over";
+}
+
+std::optional<Note> about_order(const Spec& spec, const RankReport& rank) {
+  if (!rank.late) return std::nullopt;
+  return Note{"/allocator",
+              "Reserved memory is a range, " + gib(rank.peak_reserved) + " to " + with_gib(rank.late->peak_reserved) +
+                  ": a block that another stream has used is given out again only when that stream has got there "
+                  "(record_stream), which depends on timing. Points and ledger take it to be there at once; the upper end, as late "
+                  "as can be: " +
+                  std::string(held_up_by(spec)) + "."};
 }
 
 // In words what a node's processes do meanwhile.
@@ -179,6 +192,7 @@ std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std:
   std::vector<Note> notes;
   add_host(played.spec, host, notes);
   add_combinations(played.spec, notes);
+  if (std::optional<Note> note = about_order(played.spec, rank)) notes.push_back(*std::move(note));
   const std::optional<BaseQuantization>& base = played.spec.training.base_quantization;
   if (base && !base->gptq && played.architecture.model_type == "falcon")
     notes.push_back(

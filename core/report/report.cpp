@@ -12,6 +12,13 @@
 namespace llmem {
 namespace {
 
+struct Run {
+  Outside outside;
+  std::optional<Bytes> memory;  // for the allocator
+  Replays replays;
+  std::optional<Replays> late;  // Return::as_late_as_can_be; none: it makes no difference
+};
+
 std::vector<PointRow> points_of(const Trace& trace, const Replay& run) {
   std::vector<PointRow> rows;
   rows.reserve(run.points.size());
@@ -58,9 +65,23 @@ void add_rest(std::vector<LedgerEntry>& ledger, const Replay& run, const Outside
   if (rest.bytes.count > 0) ledger.push_back(std::move(rest));
 }
 
-RankReport rank_report(const Played& played, const Replays& runs, Outside outside) {
+std::optional<OutOfMemoryReport> failure_of(const Trace& trace, const Replays& runs) {
+  const auto& failure = runs.on_device().out_of_memory;
+  return failure ? std::optional(failure_of(trace, *failure)) : std::nullopt;
+}
+
+// An allocator that has to wait for memory asks for more of it, as a rule; where its blocks happen to lie better then, the other order is the worst.
+RankReport::Late late_report(const Trace& trace, const Run& found) {
+  const Replays& late = *found.late;
+  const Bytes reserved = std::max(late.unlimited.peak_reserved, found.replays.unlimited.peak_reserved);
+  return {{}, reserved, reserved + found.outside.used, late.on_device().retries, failure_of(trace, late)};
+}
+
+RankReport rank_report(const Played& played, const Run& found) {
   const Trace& trace = played.trace;
+  const Replays& runs = found.replays;
   const Replay& run = runs.unlimited;
+  const Outside& outside = found.outside;
   RankReport rank;
   const std::int64_t same = played.spec.world() / played.spec.pipeline.degree;  // ranks of one stage
   rank.stage = played.spec.rank / same;
@@ -73,9 +94,13 @@ RankReport rank_report(const Played& played, const Replays& runs, Outside outsid
   rank.peak = peak_of(trace, run);
   rank.ledger = ledger_after(trace, run.block_sizes, run.peak_event);
   add_rest(rank.ledger, run, outside);
-  rank.outside = std::move(outside);
+  rank.outside = outside;
   rank.retries = runs.on_device().retries;
-  if (const auto& failure = runs.on_device().out_of_memory) rank.out_of_memory = failure_of(trace, *failure);
+  rank.out_of_memory = failure_of(trace, runs);
+  if (found.late) {
+    rank.late = late_report(trace, found);
+    rank.late->points = points_of(trace, played.spec.cluster.memory ? found.late->on_device() : found.late->unlimited);
+  }
   return rank;
 }
 
@@ -97,20 +122,15 @@ std::optional<Bytes> memory_for_allocator(const Spec& spec, const Outside& outsi
 
 namespace {
 
-struct Run {
-  Outside outside;
-  std::optional<Bytes> memory;  // for the allocator
-  Replays replays;
-};
-
 Result<Run> run_of(const Spec& spec, const Trace& trace) {
-  Run run{outside_of(spec.cluster.gpu.compute_capability, communicators_of(spec)), {}, {}};
+  Run run{outside_of(spec.cluster.gpu.compute_capability, communicators_of(spec)), {}, {}, {}};
   run.memory = memory_for_allocator(spec, run.outside);
   AllocatorSettings settings = settings_of(spec);
   settings.memory = run.memory;
   run.replays = replay_with_and_without_limit(trace, settings);
   if (run.replays.unlimited.out_of_memory)
     return tl::unexpected(Problems{{"/training", "range", "each GPU would need more than 8 PiB: that is beyond what is counted here"}});
+  if (returns_matter(trace)) run.late = replay_with_and_without_limit(trace, settings, Return::as_late_as_can_be);
   return run;
 }
 
@@ -140,7 +160,7 @@ Result<Report> report_on(const Played& played) {
 
   Result<Run> run = run_of(spec, played.trace);
   if (!run) return tl::unexpected(std::move(run.error()));
-  report.ranks.push_back(rank_report(played, run->replays, std::move(run->outside)));
+  report.ranks.push_back(rank_report(played, *run));
   report.step_time = time_of(spec, played.trace);
   report.verdict = verdict_on(spec, report.ranks.front(), run->memory);
   report.host = host_of(spec, architecture, report.parameters.trainable);
@@ -155,14 +175,15 @@ Result<Outcome> outcome_of(const Spec& spec, const Trace& trace) {
   if (!run) return tl::unexpected(std::move(run.error()));
   RankReport rank;
   rank.device_total = run->replays.unlimited.peak_reserved + run->outside.used;
-  rank.outside = std::move(run->outside);
+  if (run->late) rank.late = late_report(trace, *run);
   if (run->replays.on_device().out_of_memory) rank.out_of_memory.emplace();
+  rank.outside = std::move(run->outside);
   const Verdict verdict = numbers_of(spec, rank, run->memory);
   return Outcome{verdict.status, verdict.needed, verdict.capacity, time_of(spec, trace)};
 }
 
 std::string_view name_of(Status status) {
-  static constexpr std::string_view names[] = {"fits", "fits_barely", "fits_after_retry", "does_not_fit", "unknown"};
+  static constexpr std::string_view names[] = {"fits", "fits_barely", "fits_after_retry", "may_not_fit", "does_not_fit", "unknown"};
   return names[static_cast<int>(status)];
 }
 

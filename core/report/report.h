@@ -27,14 +27,14 @@ struct Played {
   std::vector<Note> notes;  // what the readers had to say
 };
 
-enum class Status : std::uint8_t { fits, fits_barely, fits_after_retry, does_not_fit, unknown };
+enum class Status : std::uint8_t { fits, fits_barely, fits_after_retry, may_not_fit, does_not_fit, unknown };
 std::string_view name_of(Status status);
 
 struct Verdict {
   Status status = Status::unknown;
   std::string sentence;
   std::int64_t rank = 0;
-  Bytes needed;                   // the rank's device_total
+  Bytes needed, needed_high;      // the rank's device_total, and where that depends on timing what it may be
   std::optional<Bytes> capacity;  // what the GPU has for `needed`; none: not known
   std::optional<Bytes> margin;    // capacity - needed
 };
@@ -67,6 +67,15 @@ struct RankReport {
   std::vector<LedgerEntry> ledger;  // sums to device_total
   int retries = 0;
   std::optional<OutOfMemoryReport> out_of_memory;
+  // The same where memory that other streams have used comes back as late as it can; none: no stream uses another's.
+  struct Late {
+    std::vector<PointRow> points;
+    Bytes peak_reserved, device_total;  // at least those of memory that comes back at once
+    int retries = 0;
+    std::optional<OutOfMemoryReport> out_of_memory;
+  };
+  std::optional<Late> late;
+  const Bytes& device_total_high() const { return late ? late->device_total : device_total; }
 };
 
 struct Report {

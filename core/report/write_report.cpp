@@ -12,7 +12,10 @@ constexpr int version = 1;
 void write(JsonWriter& json, const Verdict& verdict) {
   json.begin_object();
   json.member("status", name_of(verdict.status)).member("sentence", verdict.sentence).member("rank", verdict.rank);
-  json.member("needed", verdict.needed).member("capacity", verdict.capacity).member("margin", verdict.margin);
+  json.member("needed", verdict.needed)
+      .member("needed_high", verdict.needed_high)
+      .member("capacity", verdict.capacity)
+      .member("margin", verdict.margin);
   json.end_object();
 }
 
@@ -70,6 +73,22 @@ void write(JsonWriter& json, const OutOfMemoryReport& failure) {
   json.member("reserved", failure.reserved).member("phase", failure.phase).member("what", failure.what).end_object();
 }
 
+void write_failure(JsonWriter& json, const std::optional<OutOfMemoryReport>& failure) {
+  json.key("out_of_memory");
+  if (failure)
+    write(json, *failure);
+  else
+    json.null();
+}
+
+void write(JsonWriter& json, const RankReport::Late& late) {
+  json.begin_object();
+  write_list(json, "points", late.points);
+  json.member("peak_reserved", late.peak_reserved).member("device_total", late.device_total).member("retries", late.retries);
+  write_failure(json, late.out_of_memory);
+  json.end_object();
+}
+
 void write(JsonWriter& json, const RankReport& rank) {
   json.begin_object();
   write_list(json, "ranks", rank.ranks);
@@ -82,9 +101,11 @@ void write(JsonWriter& json, const RankReport& rank) {
   json.key("peak");
   write(json, rank.peak);
   write_list(json, "ledger", rank.ledger);
-  json.member("retries", rank.retries).key("out_of_memory");
-  if (rank.out_of_memory)
-    write(json, *rank.out_of_memory);
+  json.member("retries", rank.retries);
+  write_failure(json, rank.out_of_memory);
+  json.key("late");
+  if (rank.late)
+    write(json, *rank.late);
   else
     json.null();
   json.end_object();

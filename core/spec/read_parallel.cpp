@@ -150,7 +150,7 @@ void read_fsdp1(ObjectReader& reader, DataParallel& data, const Training& traini
   reader.boolean("use_orig_params", data.use_orig_params);
   reader.boolean("forward_prefetch", data.forward_prefetch);
   reader.boolean("cpu_ram_efficient_loading", data.cpu_ram_efficient_loading);
-  read_flags(reader, {"limit_all_gathers"});  // when to wait, not what to hold
+  reader.boolean("limit_all_gathers", data.limit_all_gathers);
   if (reader.present("backward_prefetch") && !reader.given("backward_prefetch"))
     data.backward_prefetch = BackwardPrefetch::none;
   else if (reader.choice("backward_prefetch", kPrefetches, prefetch))

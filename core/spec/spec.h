@@ -229,6 +229,7 @@ struct DataParallel {
   bool use_orig_params = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::before;
   bool forward_prefetch = false;
+  bool limit_all_gathers = true;
   bool adapters_apart = false;  // each adapter's Linear is a unit of its own (PEFT's fsdp_auto_wrap_policy)
 
   std::int64_t shard_ranks() const { return degree / replicate; }

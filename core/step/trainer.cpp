@@ -153,6 +153,7 @@ class TrainerLoop {
     device_.scratch(Bytes{1});
     const Tensor magnitude = scalar("isinf");
     device_.scratch(Bytes{1});
+    device_.streams.host_waits(device_.stream);
   }
 
   bool scaled() const { return training_.grad_scaler || autocast_of(spec_) == Dtype::float16; }

@@ -8,7 +8,7 @@
 
 namespace llmem {
 
-Device::Device(GpuKind gpu, Trace& trace) : meter(trace), nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
+Device::Device(GpuKind gpu, Trace& trace) : meter(trace), streams(trace), nodes(std::make_unique<Pool<Node>>()), gpu_(gpu), trace_(trace) {
   modules_.push_back({0, "", Category::other_activations, {}});
   trace_.ops.push_back("");
   trace_.shapes.emplace_back();

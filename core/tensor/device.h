@@ -14,6 +14,7 @@
 #include "tensor/checkpoint.h"
 #include "tensor/meter.h"
 #include "tensor/pool.h"
+#include "tensor/streams.h"
 #include "tensor/tensor.h"
 #include "trace/trace.h"
 
@@ -87,7 +88,8 @@ class Device {
     Tensor cast;
   };
 
-  Meter meter;  // what the step costs in time
+  Meter meter;      // what the step costs in time
+  Streams streams;  // which waits for which
 
   Pool<Storage> storages;
   Pool<TensorImpl> tensors;

@@ -375,6 +375,45 @@ TEST(Replay, StopsWhereMemoryEnds) {
   EXPECT_EQ(r.retries, 1);
 }
 
+// One tensor after the other on stream 1, each used by stream 0 and then freed.
+Trace passed_on(const std::vector<Wait>& waits) {
+  Trace trace;
+  for (std::int32_t i = 0; i < 3; ++i) {
+    Allocation a;
+    a.bytes = 20_MiB;
+    a.stream = 1;
+    a.used_by = 1;
+    trace.allocations.push_back(a);
+    trace.events.insert(trace.events.end(), {i, ~i});
+  }
+  trace.waits = waits;
+  return trace;
+}
+
+Bytes late_reserved(const std::vector<Wait>& waits) { return replay(passed_on(waits), {}, Return::as_late_as_can_be).peak_reserved; }
+
+TEST(Replay, WhatAnotherStreamHasUsedComesBackWhenTheHostHasWaitedForIt) {
+  using Kind = Wait::Kind;
+  EXPECT_EQ(replay(passed_on({}), {}).peak_reserved, 20_MiB);
+  EXPECT_EQ(late_reserved({}), 60_MiB);
+  EXPECT_EQ(late_reserved({{Kind::host, 0, 0, 2}}), 40_MiB);                         // the first block, for the second and not the third
+  EXPECT_EQ(late_reserved({{Kind::host, 0, 0, 2}, {Kind::host, 0, 0, 4}}), 20_MiB);  // each before the next is asked for
+  EXPECT_EQ(late_reserved({{Kind::host, 0, 1, 2}}), 60_MiB);                         // the other stream, which does not wait for this one
+  EXPECT_EQ(late_reserved({{Kind::stream, 1, 0, 2}, {Kind::host, 0, 1, 2}}), 40_MiB);
+  EXPECT_EQ(late_reserved({{Kind::mark, 0, 0, 2}, {Kind::host_oldest, 0, 0, 4}}), 40_MiB);
+  EXPECT_EQ(late_reserved({{Kind::mark, 0, 0, 1}, {Kind::host_oldest, 0, 0, 4}}), 60_MiB);  // an event from before the block was freed
+  EXPECT_EQ(late_reserved({{Kind::mark, 0, 0, 2}, {Kind::host_at_most, 0, 1, 2}}), 60_MiB);
+  EXPECT_EQ(late_reserved({{Kind::mark, 0, 0, 2}, {Kind::host_at_most, 0, 0, 2}}), 40_MiB);
+}
+
+TEST(Replay, TheHostWaitsForEventsBeforeTheCacheGoesBack) {
+  AllocatorSettings settings;
+  settings.memory = 50_MiB;
+  const Replay late = replay(passed_on({}), settings, Return::as_late_as_can_be);
+  EXPECT_FALSE(late.out_of_memory);
+  EXPECT_EQ(late.retries, 1);
+}
+
 TEST(Replay, AnEmptyTraceIsNothing) {
   const Replay r = replay({}, {});
   EXPECT_TRUE(r.points.empty());

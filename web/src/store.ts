@@ -126,7 +126,7 @@ export function fastestFirst(all: Record<Method, Result>): { method: Method; rep
 
 /** The best status, then the fastest; where nothing fits, that which needs least. */
 function bestOf(all: Record<Method, Result>): Method | undefined {
-  const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'unknown', 'does_not_fit'];
+  const order: readonly Status[] = ['fits', 'fits_barely', 'fits_after_retry', 'may_not_fit', 'unknown', 'does_not_fit'];
   return fastestFirst(all)
     .sort(({ report: { verdict: a } }, { report: { verdict: b } }) => order.indexOf(a.status) - order.indexOf(b.status) || (a.status.startsWith('fits') ? 0 : a.needed - b.needed))
     .at(0)?.method;

@@ -6,10 +6,16 @@ const slight = [/^another version/, /^Transformers .*, played as/, /^SFTTrainer 
 // Whether an error wants an explanation.
 export const isOff = ({ error, second }) => !second && Math.abs(error) > 0.05;
 
+// What a row takes for granted of its source, in its own words: "fp32 sharded (assumed)".
+function assumptionsOf(row) {
+  return Object.entries(row).filter(([, value]) => typeof value === 'string' && /\bassumed\b/.test(value)).map(([name, value]) => `${name}: ${value}`);
+}
+
 // {missing: what the source does not say, notes: those that say what stands in for what}
-export function explanationOf({ row, notes, replaced }) {
-  const missing = [row.missing ?? []].flat().filter(Boolean).map(String);
-  return { missing, notes: [...notes, ...(replaced ?? [])].filter((note) => !slight.some((pattern) => pattern.test(note))) };
+export function explanationOf({ row, notes, replaced, errors }) {
+  const missing = [...[row.missing ?? []].flat().filter(Boolean).map(String), ...assumptionsOf(row)];
+  const timing = errors?.some((error) => isOff(error) && error.withinRange) ? ['reserved memory depends on timing: what was measured lies within the range'] : [];
+  return { missing, notes: [...timing, ...notes, ...(replaced ?? [])].filter((note) => !slight.some((pattern) => pattern.test(note))) };
 }
 
 export function isUnexplained(entry) {

@@ -71,7 +71,8 @@ const notesOf = ({ notes, replaced }, numbers) => [...notes, ...(replaced ?? [])
 function explained(entry, numbers) {
   if (isUnexplained(entry)) return 'UNEXPLAINED';
   const { missing, notes } = explanationOf(entry);
-  return [notes.map((note) => numbers.get(note)).sort((a, b) => a - b).join(','), missing.length > 0 ? `not said: ${missing.join('; ')}` : ''].filter(Boolean).join('; ');
+  const counted = notes.filter((note) => numbers.has(note)), said = notes.filter((note) => !numbers.has(note));
+  return [counted.map((note) => numbers.get(note)).sort((a, b) => a - b).join(','), ...said, missing.length > 0 ? `not said: ${missing.join('; ')}` : ''].filter(Boolean).join('; ');
 }
 
 function printMisses(entries, numbers) {

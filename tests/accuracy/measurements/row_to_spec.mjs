@@ -195,7 +195,8 @@ function optimizerOf(row, framework, notes) {
   const text = said(row.optimizer);
   const { name, implementation, momentum } = read(notes, 'optimizer', tables.optimizers, text, { name: 'adamw' }, 'not stated, AdamW');
   const optimizer = { name };
-  const how = implementation ?? look(tables.implementations, text) ?? (framework.fused && /^adamw?$/.test(name) ? 'fused' : null);
+  const fused = framework.fused && dateOf(row) >= (framework.fusedFrom ?? '');
+  const how = implementation ?? look(tables.implementations, text) ?? (fused && /^adamw?$/.test(name) ? 'fused' : null);
   if (how) optimizer.implementation = how;
   if (momentum) optimizer.momentum = momentum;
   if (/in_bwd|in.?backward/.test(text)) optimizer.in_backward = true;
@@ -387,6 +388,8 @@ function allocatorOf(row, framework) {
 function specOf(row, presets, notes) {
   const framework = frameworkOf(row);
   if (framework.differs) notes.push(framework.differs);
+  if (framework.before && dateOf(row) < framework.before.date) notes.push(framework.before.says);
+  if (/simple.?fsdp/.test(everything(row))) notes.push('SimpleFSDP, whose gathers and reductions the compiler places and merges, played as FSDP2');
   const method = read(notes, 'method', tables.methods, isLoaded(row) ? said(row.method).replace(/\(.*\)/, '') : said(row.method), { method: 'full' }, 'not stated, full');
   const { training, precision } = trainingOf(row, framework, method, notes);
   const parallel = parallelOf(row, framework, training, precision, notes);

@@ -24,7 +24,8 @@ export function measurementsOf(row) {
   if (Number.isFinite(row.value) && row.value > 0) {
     const [low, high] = measuredRange(row);
     const first = /first iteration/.test(text(row.packing));  // the longest rows come first, and only there
-    found.push({ ...own, low, high, second: false, first, steady: /reset each|memory:/.test(text(row.metric)) });
+    const firstStep = /only step 1 logged/.test(text(row.note));
+    found.push({ ...own, low, high, second: false, first, firstStep, steady: /reset each|memory:/.test(text(row.metric)) });
   }
   for (const [name, value] of Object.entries(row.also ?? {})) {
     const metric = secondMetrics.find(([pattern]) => pattern.test(name.toLowerCase()))?.[1];
@@ -50,10 +51,13 @@ function steadyPeak(rank, key) {
   return Math.max(...peaks);
 }
 
-function answered(rank, { metric, steady, loaded, first }) {
+const firstPeak = (rank, key) => Math.max(...rank.points.filter(({ at }) => /^step0\./.test(at)).map((point) => point[key]));
+
+function answered(rank, { metric, steady, loaded, first, firstStep }) {
   if (loaded) return rank.points[0]?.allocated;
   const backward = rank.points.find(({ at }) => at === 'step0.backward0');
   if (first && backward) return backward[metric === 'allocated' ? 'peak_allocated' : 'peak_reserved'];
+  if (firstStep) return firstPeak(rank, metric === 'allocated' ? 'peak_allocated' : 'peak_reserved');
   switch (metric) {
     case 'loaded': return rank.points[0]?.reserved;
     case 'allocated': return steady ? steadyPeak(rank, 'peak_allocated') : rank.peak_allocated;
@@ -62,12 +66,19 @@ function answered(rank, { metric, steady, loaded, first }) {
   }
 }
 
+// What it may be where memory that other streams have used comes back as late as it can; null: that has nothing to do with it.
+function atMost(rank, { metric, steady, loaded, first }) {
+  if (!rank.late || metric === 'allocated' || metric === 'loaded' || loaded || first) return null;
+  return metric === 'device' ? rank.late.device_total : steady ? steadyPeak(rank.late, 'peak_reserved') : rank.late.peak_reserved;
+}
+
 // How far outside what was measured; 0 within it.
 function errorOf(ours, { low, high }) {
   if (ours < low) return ours / low - 1;
   return ours > high ? ours / high - 1 : 0;
 }
 
+// "may not fit" says of itself that it does not know.
 const ran = { fits: true, fits_barely: true, fits_after_retry: true, does_not_fit: false };
 
 // {errors: [{metric, second, measured, ours, error}], verdict: 'right' | 'false fits' | 'false does not fit' | null}
@@ -75,7 +86,8 @@ export function score(row, report, gpuKnown, asked) {
   const rank = rankOf({ ...report, asked }, row);
   const errors = measurementsOf(row).map((measured) => {
     const ours = answered(rank, measured);
-    return { ...measured, measured: (measured.low + measured.high) / 2, ours, error: errorOf(ours, measured) };
+    const most = atMost(rank, measured), withinRange = most !== null && ours < measured.low && most >= measured.low;
+    return { ...measured, measured: (measured.low + measured.high) / 2, ours, withinRange, error: errorOf(ours, measured) };
   });
   const says = gpuKnown ? ran[report.verdict.status] : undefined;
   const did = row.oom ? false : true;

@@ -10,7 +10,11 @@ export const frameworks = [
     name: 'fms-acceleration', loop: 'sft_trainer', checkpointing: 'full_reentrant', padToken: true, doubleQuant: true,
     says: 'fms-acceleration: TRL\'s SFTTrainer; a pad token is added to tokenizers without one (measurements README: Mistral-7B ran with 32,001 words); bitsandbytes bases are double-quantised (framework_plugin_bnb.py)',
   },
-  { match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true, lossParallel: true },
+  {
+    match: /torchtitan|pytorch\/ao/, name: 'torchtitan', stack: 'torchtitan', expandable: true, clip: 1.0, fused: true, lossParallel: true,
+    fusedFrom: '2024-06-05',  // its #355
+    before: { date: '2024-06-12', says: 'torchtitan before its #391 (June 2024): norms of its own, repeated keys and values, and a step that holds fp32 logits until the next forward is done' },
+  },
   { match: /torchtune/, name: 'torchtune', upcast: false, prepareKbit: false, differs: 'torchtune\'s own modules, played as Transformers\'; its activation offloading leaves parameters on the GPU and has a stream of its own' },
   {
     match: /litgpt|lit-gpt|lit-llama|lit-parrot/, name: 'litgpt', stack: 'litgpt', upcast: false, prepareKbit: false,

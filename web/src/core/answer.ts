@@ -75,15 +75,18 @@ export interface RankReport {
   ledger: LedgerEntry[]; // sums to device_total
   retries: number;
   out_of_memory: OutOfMemory | null;
+  /** The same where memory that other streams have used comes back as late as it can; null: none is used by another stream. */
+  late?: { points: Point[]; peak_reserved: number; device_total: number; retries: number; out_of_memory: OutOfMemory | null } | null;
 }
 
-export type Status = 'fits' | 'fits_barely' | 'fits_after_retry' | 'does_not_fit' | 'unknown';
+export type Status = 'fits' | 'fits_barely' | 'fits_after_retry' | 'may_not_fit' | 'does_not_fit' | 'unknown';
 
 export interface Verdict {
   status: Status;
   sentence: string;
   rank: number;
   needed: number;
+  needed_high?: number; // where it depends on timing what it may be
   capacity: number | null;
   margin: number | null;
 }

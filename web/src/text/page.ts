@@ -48,6 +48,7 @@ export const outcomes: Record<Status, string> = {
   fits: 'fits',
   fits_barely: 'fits, barely',
   fits_after_retry: 'fits after a retry',
+  may_not_fit: 'may not fit',
   does_not_fit: 'does not fit',
   unknown: '',
 };
@@ -127,6 +128,7 @@ export const details = {
   allocatedMeaning: 'in tensors, at the peak',
   reserved: 'Reserved',
   reservedMeaning: 'held by PyTorch’s allocator, at most',
+  reservedLate: (most: string) => `held by PyTorch’s allocator, at most; up to ${most} where memory that other streams have used comes back late`,
   shown: 'nvidia-smi shows',
   shownMeaning: (low: string, high: string) => `with the context and libraries: ${low} to ${high}`,
   host: 'Host memory',

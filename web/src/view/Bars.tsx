@@ -169,10 +169,11 @@ function Speed({ method, report }: { method: Method; report: Report }) {
 }
 
 function Outcome({ report }: { report: Report }) {
-  const { status, needed } = report.verdict;
+  const { status, needed, needed_high: most = needed } = report.verdict;
+  const range = gib(most) === gib(needed) ? gib(needed) : `${gib(needed)}–${gib(most)}`;
   return (
     <span class={`outcome status-${status}`}>
-      <span title={exactBytes(needed)}>{gib(needed)} GiB</span> {outcomes[status]}
+      <span title={exactBytes(needed)}>{range} GiB</span> {outcomes[status]}
     </span>
   );
 }

@@ -107,12 +107,13 @@ function Tabs() {
 
 /** Allocated, reserved and what nvidia-smi shows are three numbers: always named, never mixed. */
 function Numbers({ rank, report: { step_time: time, host } }: { rank: RankReport; report: Report }) {
-  const { outside, peak_allocated, peak_reserved, device_total } = rank;
+  const { outside, peak_allocated, peak_reserved, device_total, late } = rank;
+  const most = late?.peak_reserved ?? peak_reserved;
   return (
     <dl class="three">
       <Number name={text.allocated} bytes={peak_allocated} meaning={text.allocatedMeaning} />
-      <Number name={text.reserved} bytes={peak_reserved} meaning={text.reservedMeaning} />
-      <Number name={text.shown} bytes={device_total} meaning={text.shownMeaning(gib(peak_reserved + outside.low), gib(peak_reserved + outside.high))} />
+      <Number name={text.reserved} bytes={peak_reserved} meaning={most > peak_reserved ? text.reservedLate(gib(most)) : text.reservedMeaning} />
+      <Number name={text.shown} bytes={device_total} meaning={text.shownMeaning(gib(peak_reserved + outside.low), gib(most + outside.high))} />
       {host && <Number name={text.host} bytes={host.needed} meaning={text.hostMeaning(host.points.map(hostPoint).join('; '))} />}
       {time && (
         <div>
