@@ -177,7 +177,8 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     query = transpose(by_head(query), 1, 2);
     key = transpose(by_head(key), 1, 2);
     value = transpose(by_head(value), 1, 2);
-  } else if (a.clipped_qkv || a.model_type == "olmo" || a.model_type == "stablelm") {  // OlmoAttention, StableLmAttention: all three, then their heads
+  } else if (a.clipped_qkv || a.model_type == "olmo" ||
+             a.model_type == "stablelm") {  // OlmoAttention, StableLmAttention: all three, then their heads
     query = projected('q', q_proj);
     key = projected('k', k_proj);
     value = projected('v', v_proj);
