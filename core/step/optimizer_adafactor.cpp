@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "step/optimizer.h"
 #include "tensor/ops.h"
 
@@ -17,11 +19,22 @@ Tensor over_columns(const Tensor& matrix, const char* name, const Dims& sizes) {
   reduction_scratch(device, row_sum_scratch(device.gpu(), matrix.size(0), matrix.size(1)));
   return result;
 }
+
+// aten/src/ATen/native/cuda/Reduce.cuh: what 32-bit offsets do not reach is halved along its longest dimension (TensorIterator.cpp,
+// get_dim_to_split), and each part reduced in turn.
+void reduce_rows(Device& device, std::int64_t rows, std::int64_t columns, std::int64_t itemsize) {
+  if (rows * columns * itemsize > std::numeric_limits<std::int32_t>::max()) {
+    reduce_rows(device, rows - rows / 2, columns, itemsize);
+    return reduce_rows(device, rows / 2, columns, itemsize);
+  }
+  reduction_scratch(device, column_sum_scratch(device.gpu(), rows, columns));
+}
+
 Tensor over_rows(const Tensor& matrix, const char* name, const Dims& sizes) {
   Device& device = matrix.device();
   const OpScope op(device, name);
   const Tensor result = device.empty(sizes, matrix.dtype());
-  reduction_scratch(device, column_sum_scratch(device.gpu(), matrix.size(0), matrix.size(1)));
+  reduce_rows(device, matrix.size(0), matrix.size(1), matrix.itemsize());
   return result;
 }
 

@@ -170,8 +170,9 @@ std::int64_t efficient_workspace(const GpuKind& gpu, std::int64_t sequence, std:
                                  std::int64_t value_dim, Dtype dtype) {
   const bool half = dtype != Dtype::float32;
   const bool small_shared_memory = gpu.compute_capability == 86 || gpu.compute_capability == 89;
-  const bool narrow = d <= 64 || d > 128 || !half || (small_shared_memory && d <= 96);
-  const std::int64_t block_queries = d <= 64 ? 64 : 128;
+  const bool ampere = gpu.compute_capability >= 80;
+  const bool narrow = d <= 64 || d > 128 || !half || !ampere || (small_shared_memory && d <= 96);
+  const std::int64_t block_queries = d <= 64 || (!half && !ampere) ? 64 : 128;
   const std::int64_t block_columns = narrow ? 64 : 128;
   const std::int64_t queries = divide_up(sequence, block_queries) * divide_up(d, block_columns) * (block_queries * block_columns + 4);
   // Above 128, outputs in half precision do not stay in registers: key and value gradients have fp32 buffers, too (workspace_elements_gk, _gv).
