@@ -9,8 +9,9 @@ int list_families(std::FILE* out) {
   std::fputs("| model_type | class | covered |\n|---|---|---|\n", out);
   for (const std::string_view name : family_names(Coverage::parameters)) {
     const Family& family = *find_family(name);
-    std::fprintf(out, "| %.*s | %.*s | %s |\n", static_cast<int>(name.size()), name.data(), static_cast<int>(family.model_class.size()),
-                 family.model_class.data(), family.coverage == Coverage::played ? "training step" : "parameters");
+    const std::string_view words = covered(family);
+    std::fprintf(out, "| %.*s | %.*s | %.*s |\n", static_cast<int>(name.size()), name.data(), static_cast<int>(family.model_class.size()),
+                 family.model_class.data(), static_cast<int>(words.size()), words.data());
   }
   return std::ferror(out) ? 1 : 0;
 }

@@ -72,7 +72,7 @@ std::string time_of(std::string_view text, const ModelPresets& presets) {
   Reading<Spec> reading = read_parsed_spec(question["spec"], presets);
   Spec& spec = reading.value;
   Reading<Architecture> architecture;
-  if (spec.model.config) architecture = read_architecture(*spec.model.config);
+  if (spec.model.config) architecture = read_trained_architecture(*spec.model.config, spec.training);
   reading.problems.insert(reading.problems.end(), architecture.problems.begin(), architecture.problems.end());
   if (reading.problems.empty()) reading.problems = check_sizes(spec, architecture.value);
   if (!reading.problems.empty()) return problems_to_json(reading.problems);

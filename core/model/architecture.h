@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -171,10 +172,13 @@ struct MegatronShape {
   bool bert = false;  // BertModel: padded rows, attention in both directions, a head of its own
 };
 
+struct Vision;  // model/vision.h
+
 // What config.json says, with every omitted field resolved to what the Hugging Face class would use.
 struct Architecture {
-  std::string model_type;   // "llama", "qwen3", …
-  std::string model_class;  // "LlamaForCausalLM", …
+  std::string model_type;    // "llama", "qwen3", …
+  std::string decoder_type;  // the same, or of what sees: that of its decoder
+  std::string model_class;   // "LlamaForCausalLM", …
   std::int64_t hidden_size = 0, intermediate_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab_size = 0;
   bool tied_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;  // of q, k, v; of o; of the MLP's Linears
@@ -248,7 +252,9 @@ struct Architecture {
   std::int64_t parallel_norms = 1;    // falcon: num_ln_in_parallel_attn
   std::int64_t longest_sequence = 0;  // mpt: what its biases are made for
 
-  std::int64_t vision_size = 0;  // features of an image token that enter the projector
+  std::int64_t vision_size = 0;          // features of an image token that enter the projector
+  std::shared_ptr<const Vision> vision;  // none: sees nothing, or is not played over images
+  std::vector<bool> crosses;             // mllama: layers that look at images, which nothing runs where there are none
 
   bool litgpt = false;  // in litgpt's modules
 

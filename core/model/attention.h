@@ -34,7 +34,8 @@ struct LayerContext {
   };
   Biases biases;
   std::shared_ptr<Biases> made_biases;
-  bool checkpointed = false;  // gradient_checkpointing of the modules
+  bool checkpointed = false;                // gradient_checkpointing of the modules
+  std::shared_ptr<const struct Seen> seen;  // images
 };
 
 struct AttentionResult {

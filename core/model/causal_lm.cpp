@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "model/bodies.h"
@@ -52,15 +53,20 @@ int unit_of(const std::string& name, const std::string& layers, const Architectu
   return static_cast<int>(a.encoder_layers()) + std::atoi(name.c_str() + others.size());
 }
 
-// The Linears of what comes before the decoder, which adapters may be put on though nothing runs them.
-std::vector<NamedLinear> tower_linears(const Architecture& a, const ModelTensors& tensors) {
+// Every Linear but the head, in the order of the modules: adapters may be put on those, too, that nothing runs.
+std::vector<NamedLinear> all_linears(const Architecture& a, const ModelTensors& tensors) {
   constexpr std::string_view weight = ".weight";
-  const std::string decoder = std::string(a.names.model) + ".";
+  std::map<std::string_view, const Linear*> asked;
+  for (const NamedLinear& each : tensors.linears) asked.emplace(each.name, &each.linear);
   std::vector<NamedLinear> found;
   for (const Parameter& each : a.tensors) {
-    if (!each.of_linear || each.name.compare(0, decoder.size(), decoder) == 0) continue;
+    if (!each.of_linear) continue;
     const std::string name = each.name.substr(0, each.name.size() - weight.size());
-    if (name != a.names.head) found.push_back({name, Linear{tensors.find(each.name), tensors.find(name + ".bias")}});
+    const auto own = asked.find(name);
+    if (own != asked.end())
+      found.push_back({name, *own->second});
+    else if (name != a.names.head)
+      found.push_back({name, Linear{tensors.find(each.name), tensors.find(name + ".bias")}});
   }
   return found;
 }
@@ -84,13 +90,13 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
     if (each.kind == Parameter::Kind::parameter) parameters_.push_back({each.name, made[i], unit_of(each.name, layers, a)});
   }
   const std::string head(a.names.head);
-  const Family* family = find_family(a.model_type);
-  has_towers_ = family != nullptr && family->towers != nullptr;
+  const Family* family = find_family(a.decoder_type);
+  has_towers_ = a.model_type != a.decoder_type;
   const auto body = a.litgpt ? litgpt_body : family != nullptr ? family->body : nullptr;
   if (body != nullptr) {
     body_ = body(a, MadeModule(tensors, ""));
     embed_tokens_ = body_->embedding();
-    linears_ = tensors.linears;
+    linears_ = has_towers_ ? all_linears(a, tensors) : tensors.linears;
     if (a.own_classifier) return;
     lm_head_ = tensors.linear(head);
     if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
@@ -107,6 +113,10 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
     };
     DecoderLayer layer;
     layer.architecture = &a;
+    if (crosses(i)) {  // without images not run
+      layers_.push_back(std::move(layer));
+      continue;
+    }
     const std::string attention = member(name, a.names.layer, 'a'), mlp = member(name, a.names.layer, 'm');
     if (a.latent.key_value_rank > 0)
       layer.latent = build_latent_attention(tensors, attention, a);
@@ -133,16 +143,19 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   };
   rotary_emb_ = rotary(a.local_rotary ? "full_attention_" : "");
   if (a.local_rotary) local_rotary_emb_ = rotary("sliding_attention_");
-  linears_ = tower_linears(a, tensors);
-  linears_.insert(linears_.end(), tensors.linears.begin(), tensors.linears.end());
+  linears_ = has_towers_ || !a.crosses.empty() ? all_linears(a, tensors) : tensors.linears;
   lm_head_ = tensors.linear(head);
   if (a.tied_embeddings) lm_head_.weight = embed_tokens_;
   linears_.push_back({"lm_head", lm_head_});
 }
 
-bool CausalLm::runs(std::string_view name) const {
-  if (!has_towers_) return true;
+bool CausalLm::runs(std::string_view name, bool with_images) const {
+  if (with_images) return true;
   const auto begins_with = [&](std::string_view part) { return name.substr(0, part.size()) == part; };
+  const std::string layers = std::string(architecture_->names.model) + "." + std::string(architecture_->names.layers) + ".";
+  for (int i = 0; i < static_cast<int>(architecture_->crosses.size()); ++i)
+    if (crosses(i) && begins_with(layers + std::to_string(i) + ".")) return false;
+  if (!has_towers_) return true;
   return begins_with(architecture_->names.model) || begins_with(architecture_->names.head);
 }
 
@@ -275,6 +288,7 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
   const UnitHooks& inner = around ? none : hooks;
   Tensor kept;
   for (int i = first; i < end; ++i) {
+    if (crosses(i)) continue;
     Tensor next;
     if (around) hidden = hooks.before(i, hidden);
     LayerContext context = hooks.cast ? cast_context(given, *hooks.cast) : given;
@@ -347,7 +361,7 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
   LayerContext context = context_of(inputs_embeds, options);
   if (a.scaled_embedding == ScaledEmbedding::by_number_after_mask) inputs_embeds = mul_scalar(inputs_embeds);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
-  const Tensor& turned_by = is_grid(a.rotary) ? context.grid_positions : context.position_ids;
+  const Tensor turned_by = is_grid(a.rotary) ? std::exchange(context.grid_positions, {}) : context.position_ids;
   if (rotary_emb_.inverse_frequencies) context.position_embeddings = rotary_emb_.forward(turned_by, inputs_embeds.dtype(), a.rotary);
   if (a.normed_embeddings) hidden = norm_.forward(hidden);
   if (local_rotary_emb_.inverse_frequencies)

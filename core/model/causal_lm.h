@@ -61,7 +61,7 @@ class CausalLm {
   // Before 4.56, of the llama kind only Llama's and Granite's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
   bool registers_its_norm() const { return architecture_->model_type == "llama" || architecture_->model_type == "granite"; }
   // Whether a forward over text runs what has this name: the towers of a model that sees get no gradients.
-  bool runs(std::string_view name) const;
+  bool runs(std::string_view name, bool with_images) const;
   int layer_count() const { return static_cast<int>(architecture_->layers); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".
   const std::vector<NamedLinear>& linears() const { return linears_; }
@@ -122,8 +122,11 @@ class CausalLm {
   Tensor embedded_unit(const Tensor& ids, bool require_grad, const UnitHooks& hooks) const;
   LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
 
+  bool crosses(int layer) const { return !architecture_->crosses.empty() && architecture_->crosses[static_cast<std::size_t>(layer)]; }
+
   std::shared_ptr<const Architecture> architecture_;  // the layers read it, too
   bool has_towers_ = false;
+  std::shared_ptr<const class Tower> tower_;  // none: not played over images
   std::vector<NamedTensor> parameters_;
   Tensor embed_tokens_, embed_scale_;
   std::unique_ptr<const Body> body_;     // of a family that has its own; then what follows is empty

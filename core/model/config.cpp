@@ -36,13 +36,18 @@ const Family* read_family(ObjectReader& config) {
   return nullptr;
 }
 
-// Whether `architectures` names the family's own class, or none. Old files write LLaMAForCausalLM.
-bool is_own_class(ObjectReader& config, const Family& family) {
+bool names_class(ObjectReader& config, const Family& family) {
   const Json* named = config.find("architectures");
-  if (!named || !named->is_array() || named->empty()) return true;
+  if (!named || !named->is_array()) return false;
   return std::any_of(named->begin(), named->end(), [&](const Json& each) {
     return each.is_string() && lower(each.get_ref<const std::string&>()) == lower(family.model_class);
   });
+}
+
+// Whether `architectures` names the family's own class, or none. Old files write LLaMAForCausalLM.
+bool is_own_class(ObjectReader& config, const Family& family) {
+  const Json* named = config.find("architectures");
+  return !named || !named->is_array() || named->empty() || names_class(config, family);
 }
 
 void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
@@ -196,9 +201,8 @@ void declare(ConfigReader& whole, ConfigReader& text, const Family& family, cons
     out.tensors = in_order_of_parameters(std::move(declared));
 }
 
-}  // namespace
-
-Reading<Architecture> read_architecture(const Json& json) {
+// `on_text`: what trains without images.
+Reading<Architecture> read(const Json& json, bool on_text) {
   Reading<Architecture> reading;
   Architecture& out = reading.value;
   ObjectReader config(&json, "/model/config", reading.problems);
@@ -210,18 +214,26 @@ Reading<Architecture> read_architecture(const Json& json) {
   note_quantization(config, reading.notes);
   const Family* family = read_family(config);
   if (!family) return reading;
-  out.model_type = family->model_type;
-  out.model_class = family->model_class;
-  if (!is_own_class(config, *family)) read_head(config, *family, out);
-  ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
   // What a model sees with is beside its decoder, whose fields may be in text_config.
   const Family& decoder = family->text.empty() ? *family : *find_family(family->text);
   const Json* nested = family->text.empty() ? nullptr : config.object("text_config");
+  if (family->alone && (on_text || names_class(config, decoder))) {
+    if (on_text)
+      reading.notes.push_back({config.at("model_type"), "without images AutoModelForCausalLM makes " + std::string(decoder.model_class) +
+                                                            " of this config: the tower is neither held nor trained"});
+    family = &decoder;
+  }
+  out.model_type = family->model_type;
+  out.decoder_type = decoder.model_type;
+  out.model_class = family->model_class;
+  if (!nested && !is_own_class(config, *family)) read_head(config, *family, out);
+  ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
   ObjectReader text(nested ? nested : &json, nested ? "/model/config/text_config" : "/model/config", reading.problems);
   ConfigReader fields(text, reading.problems, decoder.defaults, decoder.other_names);
   read_shape(fields, decoder, out);
   decoder.read(fields, out);
   read_tower_size(whole, *family, out);
+  if (!family->text.empty()) family->read(whole, out);
   const bool tied = fields.flag("tie_word_embeddings");
   const bool whole_tied = !family->text.empty() && whole.flag("tie_word_embeddings");
   switch (family->text.empty() ? Tied::by_decoder : family->tied) {
@@ -250,11 +262,16 @@ Reading<Architecture> read_architecture(const Json& json) {
   return reading;
 }
 
+}  // namespace
+
+Reading<Architecture> read_architecture(const Json& json) { return read(json, false); }
+Reading<Architecture> read_trained_architecture(const Json& json, const Training& training) { return read(json, !training.images); }
+
 namespace {
 
 // Whether every op of the forward is one that Llama's, Mistral's or Qwen's has, too.
 bool is_llamas_layer(const Architecture& a) {
-  return find_family(a.model_type)->body == nullptr && a.experts.count == 0 && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
+  return find_family(a.decoder_type)->body == nullptr && a.experts.count == 0 && a.norm == NormKind::rms && a.rotary == Rotary::halves &&
          a.latent.key_value_rank == 0 && !a.scaled_queries && !a.scaled_head_input && a.names.attention == Names().attention &&
          a.names.layer == Names().layer && a.names.mlp == Names().mlp && !a.partly_rotary && !a.scaled_residual && !a.scaled_logits &&
          a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
@@ -329,7 +346,7 @@ std::optional<Problem> check_body(const Training& training, const Architecture& 
   const auto unsupported = [&](const char* at, const std::string& what) {
     return Problem{at, "unsupported", what + " is not supported yet for \"" + a.model_type + "\""};
   };
-  const bool llama4 = a.model_type == "llama4_text", gemma4 = a.model_type == "gemma4_text";
+  const bool llama4 = a.decoder_type == "llama4_text", gemma4 = a.decoder_type == "gemma4_text";
   if (llama4 && training.attention == Attention::eager) return unsupported("/training/attention", "eager attention");
   if (llama4 && training.mask == Mask::padded) return unsupported("/training/mask", "a mask with padding");
   if ((llama4 || a.experts.router == RouterKind::phimoe) && training.method == Method::lora && training.adapter.all_linear)
@@ -358,7 +375,7 @@ std::optional<Problem> check_liger(const Training& training, const Architecture&
 }
 
 std::optional<Problem> check_flash(const Architecture& a) {
-  const auto is = [&](std::string_view type) { return a.model_type == type; };
+  const auto is = [&](std::string_view type) { return a.decoder_type == type; };
   if (is("bloom") || is("mpt") || is("llama4_text"))
     return Problem{"/training/attention", "conflict", "Transformers has no flash_attention_2 for \"" + a.model_type + "\""};
   if (is("gemma4_text") || is("falcon") || is("gpt_neo") || is("biogpt") || a.latent.key_value_rank > 0)
@@ -404,9 +421,19 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/training/attention", "conflict", "flash_attention_2 takes heads of at most 256, not " + std::to_string(a.head_dim)}};
   if (std::optional<Problem> problem = check_body(spec.training, a)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_router_loss(spec, a)) return {*std::move(problem)};
-  const Family& family = *find_family(a.model_type);
+  const Family &whole = *find_family(a.model_type), &family = *find_family(a.decoder_type);
   const bool alone = spec.data.kind == DataKind::none && spec.pipeline.degree == 1 && spec.tensor.degree == 1;
-  if (family.towers != nullptr && !alone)
+  if (whole.towers != nullptr && spec.training.stack != Stack::transformers)
+    return {{"/software/stack", "unsupported", "\"" + a.model_type + "\" is not supported with another stack yet"}};
+  if (whole.towers != nullptr && spec.software.transformers != Transformers::v5)
+    return {{"/software/transformers", "unsupported", "\"" + a.model_type + "\" is not supported with an older Transformers yet"}};
+  const bool of_text_loss = a.decoder_type == "llama" || a.decoder_type == "gemma3_text";
+  if (whole.towers != nullptr && spec.training.loop != Loop::plain && !of_text_loss)  // accepts_loss_kwargs is False
+    return {{"/training/loop", "unsupported", "a Trainer is not supported yet for \"" + a.model_type + "\""}};
+  if (whole.towers != nullptr && spec.training.base_quantization && a.decoder_type == "gemma4_text")
+    return {{"/training/base_quantization", "unsupported", "a quantised base is not supported yet for \"" + a.model_type + "\""}};
+  if (spec.training.images) return {{"/training/images", "unsupported", "images are not supported yet for \"" + a.model_type + "\""}};
+  if (whole.towers != nullptr && !alone)
     return {{"/parallel", "unsupported",
              "\"" + a.model_type +
                  "\" is trained on text here, so that its vision tower gets no gradients; several GPUs are not supported for that yet"}};

@@ -12,6 +12,10 @@ namespace llmem {
 // and null is the same as omitted. Problems and notes point below /model/config. Fields without influence on memory are not looked at.
 Reading<Architecture> read_architecture(const nlohmann::json& config);
 
+// The same of what is trained: where no images are, the class that AutoModelForCausalLM makes of this config, which of some models that see
+// (qwen3_5, llama4, mllama) is their decoder alone.
+Reading<Architecture> read_trained_architecture(const nlohmann::json& config, const Training& training);
+
 // Sizes that are each within their range, but whose products could not be counted in 64 bits. Only for a spec and an architecture
 // without problems.
 Problems check_sizes(const Spec& spec, const Architecture& architecture);

@@ -34,6 +34,11 @@ std::vector<std::string_view> family_names(Coverage least) {
   return names;
 }
 
+std::string_view covered(const Family& family) {
+  if (family.coverage == Coverage::played) return "training step";
+  return family.alone ? "parameters; training step of its decoder, on text" : "parameters";
+}
+
 void partial_rotary(ConfigReader& config, Architecture& a, std::string_view key, double otherwise) {
   double factor = config.number(key).value_or(otherwise);
   if (const nlohmann::json* rope = config.file().find("rope_parameters"); rope && rope->is_object()) {

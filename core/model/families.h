@@ -34,6 +34,7 @@ struct Family {
   std::string_view text = {};
   void (*towers)(ConfigReader& config, const Architecture& a, const Module& root) = nullptr;
   Tied tied = Tied::by_whole;
+  bool alone = false;  // AutoModelForCausalLM makes the decoder alone of this config: that is what trains where there are no images
 };
 
 // In core/model/families_*.cpp.
@@ -48,6 +49,7 @@ std::span<const Family> multimodal_families();   // with a tower for images befo
 std::span<const Family> megatron_families();     // in the arguments of Megatron-LM
 const Family* find_family(std::string_view model_type);
 std::vector<std::string_view> family_names(Coverage least);
+std::string_view covered(const Family& family);  // in words
 
 // How much of a head is turned: rope_parameters (Transformers 5) has partial_rotary_factor, 4 had it under `key`.
 void partial_rotary(ConfigReader& config, Architecture& a, std::string_view key, double otherwise);

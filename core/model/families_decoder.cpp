@@ -31,6 +31,16 @@ void qwen3(C& c, A& a) {
   window_by_layer(c, a);
 }
 
+void qwen2_5_vl(C& c, A& a) {
+  qwen2(c, a);
+  a.rotary = Rotary::grid_in_parts;
+}
+
+void qwen3_vl(C& c, A& a) {
+  qwen3(c, a);
+  a.rotary = Rotary::grid_in_turns;
+}
+
 void granite(C& c, A& a) {
   llama(c, a);
   granite_multipliers(c, a);
@@ -256,6 +266,11 @@ void qwen3_moe(C& c, A& a) {
   chosen_by(a, RouterKind::qwen, c.flag("norm_topk_prob"));
 }
 
+void qwen3_vl_moe(C& c, A& a) {
+  qwen3_moe(c, a);
+  a.rotary = Rotary::grid_in_turns;
+}
+
 void olmoe(C& c, A& a) {
   bias_asked(c, a);
   normed_heads(a, QkNorm::whole);
@@ -478,15 +493,15 @@ constexpr Family kFamilies[] = {
     {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", Coverage::parameters,
      "vocab_size=152064 hidden_size=8192 intermediate_size=29568 num_hidden_layers=80 num_attention_heads=64 num_key_value_heads=8 "
      "hidden_act=silu sliding_window=4096 max_window_layers=80",
-     "", qwen2, nullptr},
+     "", qwen2_5_vl, nullptr},
     {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", Coverage::parameters,
      "vocab_size=151936 hidden_size=4096 intermediate_size=22016 num_hidden_layers=32 num_attention_heads=32 num_key_value_heads=32 "
      "head_dim=128 hidden_act=silu",
-     "", qwen3, nullptr},
+     "", qwen3_vl, nullptr},
     {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", Coverage::parameters,
      "vocab_size=151936 hidden_size=2048 intermediate_size=5632 num_hidden_layers=24 num_attention_heads=16 num_key_value_heads=16 "
      "hidden_act=silu decoder_sparse_step=1 moe_intermediate_size=1408 num_experts_per_tok=4 num_experts=60",
-     "num_experts=num_local_experts", qwen3_moe, nullptr},
+     "num_experts=num_local_experts", qwen3_vl_moe, nullptr},
     {"mixtral", "MixtralForCausalLM", Coverage::played,
      "vocab_size=32000 hidden_size=4096 intermediate_size=14336 num_hidden_layers=32 num_attention_heads=32 "
      "num_key_value_heads=8 hidden_act=silu num_experts_per_tok=2 num_local_experts=8",

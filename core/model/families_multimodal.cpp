@@ -90,6 +90,11 @@ void llava_towers(C& whole, const A& a, const Module& root) {
   root.child("model.multi_modal_projector").linear("linear_2", a.hidden_size, a.hidden_size, bias);
 }
 
+// The vision rotary embeddings' compute_axial_rope_parameters
+void axial_buffers(const Module& rotary, std::int64_t head_dim) {
+  for (const char* name : {"inv_freq", "original_inv_freq"}) rotary.buffer(name, {(head_dim / 2 + 1) / 2});
+}
+
 void qwen2_5_vl_towers(C& whole, const A&, const Module& root) {
   PartOfConfig part(whole, "vision_config",
                     "depth=32 hidden_size=3584 intermediate_size=3420 num_heads=16 in_channels=3 patch_size=14 spatial_merge_size=2 "
@@ -101,7 +106,7 @@ void qwen2_5_vl_towers(C& whole, const A&, const Module& root) {
   const Module visual = root.child("model.visual");
   visual.child("patch_embed.proj")
       .parameter("weight", {hidden, c.count("in_channels", 3), c.count("temporal_patch_size", 2), patch, patch});
-  visual.child("rotary_pos_emb").buffer("inv_freq", {hidden / c.count("num_heads", 16) / 4});
+  axial_buffers(visual.child("rotary_pos_emb"), hidden / c.count("num_heads", 16));
   for (std::int64_t i = 0; i < c.count("depth", 32); ++i) {
     const Module block = visual.child("blocks", i);
     block.norm("norm1", hidden);
@@ -129,7 +134,7 @@ void qwen3_visual(C& whole, const Module& visual, bool deepstack) {
       .parameter("weight", {hidden, c.count("in_channels", 3), c.count("temporal_patch_size", 2), patch, patch});
   visual.child("patch_embed.proj").parameter("bias", {hidden});
   visual.embedding("pos_embed", c.count("num_position_embeddings", 2304), hidden);
-  visual.child("rotary_pos_emb").buffer("inv_freq", {hidden / c.count("num_heads", 16) / 4});
+  axial_buffers(visual.child("rotary_pos_emb"), hidden / c.count("num_heads", 16));
   for (std::int64_t i = 0; i < c.count("depth", 27); ++i) {
     const Module block = visual.child("blocks", i);
     block.norm("norm1", hidden, true);
@@ -155,6 +160,10 @@ void qwen3_vl_towers(C& c, const A&, const Module& root) { qwen3_visual(c, root.
 void qwen3_5_towers(C& c, const A&, const Module& root) { qwen3_visual(c, root.child("model.visual"), false); }
 
 // ---- gemma4
+
+void gemma4_whole_config(C& whole, A& a) {
+  if (whole.file().given("audio_config")) a.unplayed = "audio_config";
+}
 
 // Gemma4AudioModel, where the config has one
 void gemma4_audio(C& whole, const A& a, const Module& root) {
@@ -205,19 +214,28 @@ void gemma4_vision(C& whole, const A& a, const Module& root) {
   const std::int64_t queries = head * c.count("num_attention_heads", 12), keys = head * c.count("num_key_value_heads", 12);
   const std::int64_t patch = c.count("patch_size", 16);
   const Module tower = root.child("model.vision_tower");
+  // Gemma4ClippableLinear
+  const auto linear = [clips = c.flag("use_clipped_linears")](const Module& at, const char* name, std::int64_t in, std::int64_t to) {
+    at.child(name).linear("linear", in, to);
+    for (const char* bound : {"input_min", "input_max", "output_min", "output_max"})
+      if (clips) at.child(name).buffer(bound, {}, std::nullopt);
+  };
+  if (c.flag("standardize"))
+    for (const char* name : {"std_bias", "std_scale"}) tower.buffer(name, {hidden}, std::nullopt);
   tower.child("patch_embedder").parameter("position_embedding_table", {2, c.count("position_embedding_size", 10240), hidden});
   tower.child("patch_embedder").linear("input_proj", 3 * patch * patch, hidden);
+  axial_buffers(tower.child("encoder.rotary_emb"), head);
   for (std::int64_t i = 0; i < c.count("num_hidden_layers", 16); ++i) {
     const Module layer = tower.child("encoder.layers", i), at = layer.child("self_attn"), mlp = layer.child("mlp");
-    at.child("q_proj").linear("linear", hidden, queries);
-    at.child("k_proj").linear("linear", hidden, keys);
-    at.child("v_proj").linear("linear", hidden, keys);
-    at.child("o_proj").linear("linear", queries, hidden);
+    linear(at, "q_proj", hidden, queries);
+    linear(at, "k_proj", hidden, keys);
+    linear(at, "v_proj", hidden, keys);
+    linear(at, "o_proj", queries, hidden);
     at.norm("q_norm", head);
     at.norm("k_norm", head);
-    mlp.child("gate_proj").linear("linear", hidden, width);
-    mlp.child("up_proj").linear("linear", hidden, width);
-    mlp.child("down_proj").linear("linear", width, hidden);
+    linear(mlp, "gate_proj", hidden, width);
+    linear(mlp, "up_proj", hidden, width);
+    linear(mlp, "down_proj", width, hidden);
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"})
       layer.norm(name, hidden);
   }
@@ -435,18 +453,22 @@ void mllama_towers(C& whole, const A&, const Module& root) {
   layers("global_transformer", c.count("num_global_layers", 8), true);
 }
 
-void mllama(C& c, const A& a, const Module& root) {
-  std::vector<bool> crosses(static_cast<std::size_t>(a.layers), false);
+void mllama_config(C& c, A& a) {
+  a.float_logits = true;
+  a.crosses.assign(static_cast<std::size_t>(a.layers), false);
   std::vector<std::int64_t> listed = c.integers("cross_attention_layers");
   if (listed.empty()) listed = {3, 8, 13, 18, 23, 28, 33, 38};
   for (const std::int64_t i : listed)
-    if (i >= 0 && i < a.layers) crosses[static_cast<std::size_t>(i)] = true;
+    if (i >= 0 && i < a.layers) a.crosses[static_cast<std::size_t>(i)] = true;
+}
+
+void mllama(C&, const A& a, const Module& root) {
   const Module model = root.child(a.names.model);
   constexpr std::int64_t kWordsForImages = 8;  // MllamaTextModel: vocab_size + 8
   model.embedding("embed_tokens", a.vocab_size + kWordsForImages, a.hidden_size);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     const Module layer = model.child("layers", i);
-    const bool cross = crosses[static_cast<std::size_t>(i)];
+    const bool cross = a.crosses[static_cast<std::size_t>(i)];
     if (cross) {
       layer.parameter("cross_attn_attn_gate", {1});
       layer.parameter("cross_attn_mlp_gate", {1});
@@ -463,6 +485,7 @@ void mllama(C& c, const A& a, const Module& root) {
     layer.norm("post_attention_layernorm", a.hidden_size);
   }
   model.norm("norm", a.hidden_size);
+  for (const char* name : {"inv_freq", "original_inv_freq"}) model.child("rotary_emb").buffer(name, {a.head_dim / 2});
   if (a.names.model != "model") root.child("model").linear("multi_modal_projector", a.vision_size, a.hidden_size, true);
   root.linear("lm_head", a.hidden_size, a.vocab_size);  // never tied
 }
@@ -470,18 +493,18 @@ void mllama(C& c, const A& a, const Module& root) {
 constexpr Family kFamilies[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", nothing, nullptr, nullptr, "gemma3_text",
      gemma3_towers},
-    {"llava", "LlavaForConditionalGeneration", Coverage::parameters, "multimodal_projector_bias=true", "", nothing, nullptr, nullptr,
-     "llama", llava_towers, Tied::by_either},
-    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen2_5_vl_text",
+    {"llava", "LlavaForConditionalGeneration", Coverage::played, "multimodal_projector_bias=true", "", nothing, nullptr, nullptr, "llama",
+     llava_towers, Tied::by_either},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", Coverage::played, "", "", nothing, nullptr, nullptr, "qwen2_5_vl_text",
      qwen2_5_vl_towers, Tied::by_either},
-    {"qwen3_vl", "Qwen3VLForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_text",
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", Coverage::played, "", "", nothing, nullptr, nullptr, "qwen3_vl_text", qwen3_vl_towers},
+    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", Coverage::played, "", "", nothing, nullptr, nullptr, "qwen3_vl_moe_text",
      qwen3_vl_towers},
-    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_vl_moe_text",
-     qwen3_vl_towers},
-    {"qwen3_5", "Qwen3_5ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_5_text", qwen3_5_towers},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_5_text", qwen3_5_towers,
+     Tied::by_whole, true},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "qwen3_5_moe_text",
-     qwen3_5_towers},
-    {"gemma4", "Gemma4ForConditionalGeneration", Coverage::parameters, "tie_word_embeddings=true", "", nothing, nullptr, nullptr,
+     qwen3_5_towers, Tied::by_whole, true},
+    {"gemma4", "Gemma4ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", gemma4_whole_config, nullptr, nullptr,
      "gemma4_text", gemma4_vision},
     {"gemma4_text", "Gemma4ForCausalLM", Coverage::played,
      "vocab_size=262144 hidden_size=2304 intermediate_size=9216 num_hidden_layers=30 num_attention_heads=8 num_key_value_heads=4 "
@@ -489,18 +512,18 @@ constexpr Family kFamilies[] = {
      "hidden_size_per_layer_input=256 global_head_dim=512 sliding_window=512",
      "hidden_act=hidden_activation moe_intermediate_size=expert_intermediate_size", gemma4_config, gemma4, gemma4_body},
     {"llama4", "Llama4ForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "llama4_text", llama4_towers,
-     Tied::by_decoder},
+     Tied::by_decoder, true},
     {"llama4_text", "Llama4ForCausalLM", Coverage::played,
      "vocab_size=202048 hidden_size=5120 intermediate_size=8192 intermediate_size_mlp=16384 num_hidden_layers=48 num_attention_heads=40 "
      "num_key_value_heads=8 head_dim=128 hidden_act=silu num_experts_per_tok=1 num_local_experts=16 interleave_moe_layer_step=1 "
      "use_qk_norm=true no_rope_layer_interval=4 attention_chunk_size=8192 attn_temperature_tuning=true",
      "", llama4_config, llama4, llama4_body},
     {"mllama", "MllamaForConditionalGeneration", Coverage::parameters, "", "", nothing, nullptr, nullptr, "mllama_text_model",
-     mllama_towers, Tied::never},
-    {"mllama_text_model", "MllamaForCausalLM", Coverage::parameters,
+     mllama_towers, Tied::never, true},
+    {"mllama_text_model", "MllamaForCausalLM", Coverage::played,
      "vocab_size=128256 hidden_size=4096 hidden_act=silu num_hidden_layers=40 num_attention_heads=32 num_key_value_heads=8 "
      "intermediate_size=14336",
-     "", nothing, mllama},
+     "", mllama_config, mllama},
 };
 
 }  // namespace

@@ -132,10 +132,18 @@ class Gemma4 : public Body {
 
   Tensor embedding() const override { return embed_tokens_.weight; }
 
-  Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const override {
+  Tensor begin(const Tensor& given_ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const override {
+    const bool whole = a_.model_type != a_.decoder_type;
+    const Placeholders placeholders = whole ? placeholders_of(given_ids) : Placeholders();
+    const Tensor ids = whole ? placeholders.ids : given_ids;
     Tensor inputs_embeds = embed_tokens_(ids);
     if (options.inputs_require_grad && !inputs_embeds.requires_grad()) require_grad_of_activation(inputs_embeds);
-    if (embed_tokens_per_layer_.weight) context.per_layer_inputs = per_layer_inputs(ids, inputs_embeds);
+    Tensor of_tokens, without_images;
+    if (embed_tokens_per_layer_.weight) {
+      if (whole) without_images = where(unsqueeze(placeholders.mask, 2), inputs_embeds, {});
+      of_tokens = of_each_layer(ids);
+      if (!whole) context.per_layer_inputs = projected(inputs_embeds, std::exchange(of_tokens, {}));
+    }
     Device& device = inputs_embeds.device();
     const std::int64_t rows = inputs_embeds.size(0), sequence = inputs_embeds.size(1);
     context.position_ids = arange_positions(inputs_embeds, options);
@@ -147,6 +155,7 @@ class Gemma4 : public Body {
       context.sliding_attention_mask = sdpa_causal_mask_always(device, context.position_ids, rows, sequence, true, options.padding);
     else
       context.sliding_attention_mask = sdpa_causal_mask(device, context.position_ids, rows, sequence, options.padding);
+    if (of_tokens) context.per_layer_inputs = projected(inputs_embeds, of_tokens);
     const auto angles = [&](const RotaryEmbedding& of) {
       return of.inverse_frequencies ? of.forward(context.position_ids, inputs_embeds.dtype()) : RotaryEmbedding::Angles();
     };
@@ -154,7 +163,8 @@ class Gemma4 : public Body {
     context.sliding_position_embeddings = angles(sliding_rotary_emb_);
     context.shared_keys = std::make_shared<SharedKeys>();
     context.sliding_shared_keys = std::make_shared<SharedKeys>();
-    locals = {inputs_embeds};
+    locals = {inputs_embeds,     of_tokens,          without_images,     placeholders.ids,
+              placeholders.mask, placeholders.image, placeholders.video, placeholders.audio};
     return inputs_embeds;
   }
 
@@ -247,14 +257,36 @@ class Gemma4 : public Body {
     return layer;
   }
 
-  // get_per_layer_inputs and project_per_layer_inputs
-  Tensor per_layer_inputs(const Tensor& ids, const Tensor& inputs_embeds) const {
-    const std::int64_t own = per_layer_projection_norm_.norm.weight.size(0);
-    const Dims sizes{ids.size(0), ids.size(1), a_.layers, own};
-    const Tensor of_tokens = view(embed_tokens_per_layer_(ids), sizes);
+  // Gemma4Model.forward: which words stand for images, videos and sounds, and the ids without them
+  struct Placeholders {
+    Tensor image, video, audio, mask, ids;
+  };
+  static Placeholders placeholders_of(const Tensor& ids) {
+    Device& device = ids.device();
+    const auto booleans = [&] { return device.empty(ids.sizes(), Dtype::boolean); };
+    Placeholders found{booleans(), booleans(), booleans(), {}, {}};
+    {
+      const Tensor of_two = booleans();
+      found.mask = booleans();
+    }
+    const Tensor copy = device.empty(ids.sizes(), Dtype::int64), pad = device.empty({}, Dtype::int64);
+    found.ids = device.empty(ids.sizes(), Dtype::int64);
+    return found;
+  }
+
+  Dims sizes_of_each_layer(const Tensor& of_rows) const {
+    return {of_rows.size(0), of_rows.size(1), a_.layers, per_layer_projection_norm_.norm.weight.size(0)};
+  }
+
+  // get_per_layer_inputs
+  Tensor of_each_layer(const Tensor& ids) const { return view(embed_tokens_per_layer_(ids), sizes_of_each_layer(ids)); }
+
+  // project_per_layer_inputs
+  Tensor projected(const Tensor& inputs_embeds, const Tensor& of_tokens) const {
+    const Dims sizes = sizes_of_each_layer(inputs_embeds);
     const auto scaled = [&] {
-      const Tensor projected = per_layer_model_projection_(inputs_embeds);
-      return mul_scalar(projected);
+      const Tensor of_all = per_layer_model_projection_(inputs_embeds);
+      return mul_scalar(of_all);
     };
     Tensor projection = scaled();
     projection = view(projection, sizes);

@@ -10,6 +10,8 @@
 
 namespace llmem {
 
+struct ImageBatch;  // model/vision.h
+
 // What the forward of a model is run with, as the recipe says.
 struct ForwardOptions {
   Attention attention = Attention::sdpa;
@@ -26,12 +28,13 @@ struct ForwardOptions {
   Tensor num_items;           // what the loss's sum is divided by; none: the mean
   bool counts_items = false;  // the sum is divided by a number that the host has
   Transformers transformers = Transformers::v5;
-  std::shared_ptr<KeyValueCache> cache;    // none: no layer keeps keys and values
-  Ring ring;                               // context parallelism: ids and labels are this rank's part
-  bool shifted_labels = false;             // labels are each position's next word already
-  bool has_adapters = false;               // litgpt: the head works on some tokens at a time
-  std::vector<Tensor>* outputs = nullptr;  // litgpt: where the loop keeps the logits
-  Tensor target;                           // of an encoder-decoder: its decoder's labels
+  std::shared_ptr<KeyValueCache> cache;      // none: no layer keeps keys and values
+  Ring ring;                                 // context parallelism: ids and labels are this rank's part
+  bool shifted_labels = false;               // labels are each position's next word already
+  bool has_adapters = false;                 // litgpt: the head works on some tokens at a time
+  std::vector<Tensor>* outputs = nullptr;    // litgpt: where the loop keeps the logits
+  Tensor target;                             // of an encoder-decoder: its decoder's labels
+  std::shared_ptr<const ImageBatch> images;  // none: text alone
 };
 
 }  // namespace llmem

@@ -43,7 +43,7 @@ void adapt(Device& device, const Spec& spec, Rank& rank) {
   if (rank.has_adapters) rank.optimized = add_adapters(device, *rank.model, training.adapter, training.weights);
   if (training.base_quantization && training.loop == Loop::sft_trainer) lower_adapters(device, rank.optimized);
   std::erase_if(rank.optimized, [&](const NamedTensor& each) {
-    return !rank.model->runs(each.name) || is_passed_over(spec, rank.model->architecture(), each.name);
+    return !rank.model->runs(each.name, training.images.has_value()) || is_passed_over(spec, rank.model->architecture(), each.name);
   });
 }
 

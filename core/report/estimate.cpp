@@ -33,7 +33,7 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
   std::vector<Note> notes = std::move(spec.notes);
   Architecture architecture;
   if (spec.value.model.config) {  // else that is a problem already
-    Reading<Architecture> reading = read_architecture(*spec.value.model.config);
+    Reading<Architecture> reading = read_trained_architecture(*spec.value.model.config, spec.value.training);
     architecture = std::move(reading.value);
     append(problems, reading.problems);
     append(notes, reading.notes);

@@ -72,7 +72,7 @@ Variants::Variants(const Json& spec, const ModelPresets& presets)
   const ModelSource& model = spec_.value.model;
   if (!model.config) return;
   without_model_["model"] = {{"name", model.name}, {"config", Json::object()}};
-  Reading<Architecture> reading = read_architecture(*model.config);
+  Reading<Architecture> reading = read_trained_architecture(*model.config, spec_.value.training);
   architecture_ = std::make_shared<const Architecture>(std::move(reading.value));
   of_model_ = std::move(reading.problems);
 }

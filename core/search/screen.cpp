@@ -298,7 +298,7 @@ class Screener::Screening {
     Json* count = layers_of(config);
     if (!count) return nullptr;
     *count = layers;
-    Reading<Architecture> reading = read_architecture(config);
+    Reading<Architecture> reading = read_trained_architecture(config, spec_.training);
     if (!reading.problems.empty() || reading.value.layers != layers) return nullptr;
     return &(screener_.shallower_[layers] = std::move(reading.value));
   }

@@ -132,6 +132,12 @@ struct MegatronOptions {
 // Whose training program runs.
 enum class Stack : std::uint8_t { transformers, megatron, torchtitan, litgpt };
 
+// The images in each row of a batch, as the processor hands them to the model. Height and width, in pixels, of towers that take any size.
+struct ImageOptions {
+  std::int64_t per_sample = 1;
+  std::optional<std::int64_t> height, width;
+};
+
 struct Training {
   Stack stack = Stack::transformers;
   Method method = Method::full;
@@ -164,6 +170,7 @@ struct Training {
   // Method full: modules, by a part of their dotted name ("layers.0", "lm_head"), that alone train (none: all), and that do not.
   std::vector<std::string> trained, frozen;
   MegatronOptions megatron;
+  std::optional<ImageOptions> images;  // none: a model that sees is trained on text
 };
 
 // The series of each library that runs. Older ones allocate otherwise.

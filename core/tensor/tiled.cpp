@@ -7,6 +7,7 @@
 #include "tensor/autograd.h"
 #include "tensor/device.h"
 #include "tensor/ops.h"
+#include "tensor/patches.h"
 
 // What TRL's losses are made of (trl/kernels/chunked_logprob.py), and the indexing around them.
 namespace llmem {
@@ -100,13 +101,15 @@ void nonzero_scratch(Device& device, std::int64_t count) {
   device.scratch(Bytes{1023});
 }
 
-// nonzero() of a mask of ones: an index a dimension for each element
-Tensor nonzero(const Tensor& mask) {
-  nonzero_scratch(mask.device(), mask.numel());
-  return mask.device().empty({mask.dim(), mask.numel()}, Dtype::int64);
-}
+// nonzero() of a mask of ones
+Tensor nonzero(const Tensor& mask) { return nonzero_of(mask, mask.numel()); }
 
 }  // namespace
+
+Tensor nonzero_of(const Tensor& mask, std::int64_t count) {
+  nonzero_scratch(mask.device(), mask.numel());
+  return mask.device().empty({mask.dim(), count}, Dtype::int64);
+}
 
 Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second) {
   Recorder grad("index", {&self});

@@ -104,8 +104,8 @@ Tensor index_along(const Tensor& self, int d, const Tensor& index) {
   Recorder grad("index", {&self});
   Dims sizes = self.sizes();
   sizes[d] = index.numel();
-  const Tensor result = self.device().empty(sizes, self.dtype());
   Saved index_ = grad.save_if(grad.recording(), index);
+  const Tensor result = self.device().empty(sizes, self.dtype());
   grad.attach(result);
   grad.backward([index_ = std::move(index_), sizes = self.sizes(), d](Tensors& gradients) {
     const Tensor saved = index_.unpack();

@@ -13,7 +13,7 @@ std::string families_table() {
   for (const std::string_view name : family_names(Coverage::parameters)) {
     const Family& family = *find_family(name);
     table += "| " + std::string(name) + " | " + std::string(family.model_class) + " | ";
-    table += family.coverage == Coverage::played ? "training step |\n" : "parameters |\n";
+    table += std::string(covered(family)) + " |\n";
   }
   return table;
 }
