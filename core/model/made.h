@@ -1,8 +1,8 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "model/linear.h"
@@ -36,7 +36,7 @@ class ModelTensors {
   mutable std::vector<NamedLinear> linears;  // in the order in which they were asked for
 
  private:
-  std::map<std::string, Tensor> by_name_;
+  std::unordered_map<std::string, Tensor> by_name_;
 };
 
 // A Linear or a norm under the name by which its parent calls it: the trace says whose forward runs.
