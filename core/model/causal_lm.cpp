@@ -252,7 +252,8 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
     return context;
   }
   const auto mask = [&](bool window) {
-    const bool binds = window && a.sliding_window > 0 && sequence >= a.sliding_window;
+    const bool has_window = a.sliding_window > 0 || !a.sliding.empty();  // Qwen2MoeConfig: without use_sliding_window it is 0, which binds
+    const bool binds = window && has_window && sequence >= a.sliding_window;
     if (options.attention == Attention::sdpa && binds)
       return sdpa_causal_mask_always(device, context.position_ids, rows, sequence, true, options.padding);
     if (options.attention != Attention::eager) return sdpa_causal_mask(device, context.position_ids, rows, sequence, options.padding);

@@ -364,6 +364,57 @@ std::optional<Problem> check_body(const Training& training, const Architecture& 
   return std::nullopt;
 }
 
+// liger_kernel/transformers/monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN: whose losses Liger has.
+std::optional<Problem> check_liger_loss(const Training& training, const Architecture& a) {
+  constexpr std::string_view kPatched[] = {"deepseek_v2",
+                                           "deepseek_v3",
+                                           "exaone4",
+                                           "falcon_h1",
+                                           "gemma",
+                                           "gemma2",
+                                           "gemma3",
+                                           "gemma3_text",
+                                           "gemma4",
+                                           "gemma4_text",
+                                           "glm4",
+                                           "gpt_oss",
+                                           "granite",
+                                           "llama",
+                                           "llama4",
+                                           "llama4_text",
+                                           "llava",
+                                           "ministral",
+                                           "mistral",
+                                           "mixtral",
+                                           "mllama",
+                                           "nemotron",
+                                           "hunyuan_v1_dense",
+                                           "hunyuan_v1_moe",
+                                           "olmo2",
+                                           "olmo3",
+                                           "phi3",
+                                           "qwen2",
+                                           "qwen2_5_vl",
+                                           "qwen3",
+                                           "qwen3_5",
+                                           "qwen3_5_moe",
+                                           "qwen3_5_text",
+                                           "qwen3_5_moe_text",
+                                           "qwen3_moe",
+                                           "qwen3_next",
+                                           "qwen3_vl",
+                                           "qwen3_vl_moe",
+                                           "smollm3",
+                                           "kimi_k2"};
+  const bool fused = training.loss == Loss::liger_fused_linear;
+  if (training.stack != Stack::transformers || (!fused && training.loss != Loss::liger_cross_entropy)) return std::nullopt;
+  if (std::find(std::begin(kPatched), std::end(kPatched), a.model_type) == std::end(kPatched))
+    return Problem{"/training/loss", "conflict", "Liger has no kernels for \"" + a.model_type + "\": use \"standard\""};
+  if (fused && a.model_type == "granite")
+    return Problem{"/training/loss", "conflict", "Liger has no fused head for \"granite\": use \"liger_cross_entropy\""};
+  return std::nullopt;
+}
+
 // The kernels of the layers are Llama's, and those that Liger patches alike (liger_kernel/transformers/monkey_patch.py).
 std::optional<Problem> check_liger(const Training& training, const Architecture& a) {
   constexpr std::string_view kPatched[] = {"llama", "mistral", "qwen2", "qwen3", "granite", "smollm3"};
@@ -469,6 +520,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.context.degree > 1)
     if (std::optional<Problem> problem = check_context(spec, a, calls_others)) return {*std::move(problem)};
   if (std::optional<Problem> problem = check_liger(spec.training, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_liger_loss(spec.training, a)) return {*std::move(problem)};
   if (spec.training.attention == Attention::flash_attention_2)
     if (std::optional<Problem> problem = check_flash(a)) return {*std::move(problem)};
   if (a.eager_only && spec.training.attention != Attention::eager && spec.training.stack != Stack::litgpt)

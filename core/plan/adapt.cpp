@@ -444,7 +444,8 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
     } else if (copied) {
       count += each.count();
     } else if (adaptable && (options.all_linear ? module != a.names.head : any_ends(module, options.targets))) {
-      count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[0] : 0);
+      const std::size_t out = a.model_type == "gpt2" ? 1 : 0;  // Conv1D, whose weight is [in, out]
+      count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[out] : 0);
     } else if (on_experts) {
       count += count_on_experts(a, each, options.rank);
     }
