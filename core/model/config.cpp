@@ -285,6 +285,15 @@ std::optional<Problem> check_torchtitan(const Spec& spec, const Architecture& a)
       "\"" + a.model_type + "\" is not supported with torchtitan yet. Supported: models of Llama's kind without biases (llama, qwen3)"};
 }
 
+// What accelerate's units of FSDP2 are played for: an embedding, layers of one kind, and norm and head.
+std::optional<Problem> check_loop_over_fsdp2(const Spec& spec, const Architecture& a) {
+  if (spec.data.kind != DataKind::fsdp2 || spec.training.loop == Loop::plain) return std::nullopt;
+  if (is_llamas_layer(a) && a.head == Head::next_word && !a.tied_embeddings) return std::nullopt;
+  return Problem{"/training/loop", "unsupported",
+                 "a loop of Transformers over FSDP2 is not supported yet for \"" + a.model_type +
+                     "\" as it is here. Supported: decoders of Llama's kind whose head is not tied to the embedding."};
+}
+
 // What a tensor-parallel group has to divide.
 std::optional<Problem> check_split(const Spec& spec, const Architecture& a) {
   const std::int64_t ranks = spec.tensor.degree;
@@ -457,6 +466,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/model/config/model_type", "conflict",
              "a model in Megatron's own arguments runs in Megatron: give software {\"stack\": \"megatron\"}"}};
   if (std::optional<Problem> problem = check_torchtitan(spec, a)) return {*std::move(problem)};
+  if (std::optional<Problem> problem = check_loop_over_fsdp2(spec, a)) return {*std::move(problem)};
   if (spec.training.stack == Stack::litgpt)
     if (std::optional<Problem> problem = check_litgpt(spec.training, a)) return {*std::move(problem)};
   if (a.head != Head::next_word || spec.training.target_sequence)

@@ -11,7 +11,8 @@
 #include "tensor/ops.h"
 
 // torch/distributed/fsdp/_fully_shard: every decoder layer is a group of parameters, what no layer owns is the root's or, in torchtitan,
-// one group of the embedding and one of norm and head (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder).
+// one group of the embedding and one of norm and head (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder); so, too, under a Trainer
+// (accelerate/utils/fsdp_utils.py, fsdp2_prepare_model).
 namespace llmem {
 
 namespace {
@@ -86,12 +87,45 @@ class FullyShardedModel final : public FullySharded {
         around_checkpoint_(spec.software.transformers == Transformers::v5) {
     streams_ = static_cast<std::uint8_t>(3 * (stage % 32));
     const bool titan = spec.training.stack == Stack::torchtitan;
-
-    if (!titan) return;
-    ends_apart_ = spec.software.torchtitan == Torchtitan::v0_2 && !architecture.tied_embeddings;
-    keeps_last_layer_ = spec.software.torchtitan == Torchtitan::v0_1;
+    prepared_ = spec.training.loop != Loop::plain;
+    upcasts_ = prepared_ && spec.training.autocast.has_value();
+    if (!titan && !prepared_) return;
+    ends_apart_ = (prepared_ || spec.software.torchtitan == Torchtitan::v0_2) && !architecture.tied_embeddings;
+    keeps_last_layer_ = titan && spec.software.torchtitan == Torchtitan::v0_1;
     reshards_ = options_.reshard_after_forward && spec.pipeline.degree == 1;
     embedding_ = std::string(architecture.names.embedding);
+  }
+
+  // A Trainer's model comes from the host: each module's parameters are moved whole, then cut (_fully_shard.py, fully_shard; _fsdp_param.py,
+  // _init_sharded_param). Layers, the embedding, norm and head, what is left. Returned is what names keep until the model is prepared: the ends.
+  std::vector<Tensor> load_prepared() {
+    std::vector<Tensor> named;
+    std::vector<int> units;
+    for (int layer = 0; layer < layers_; ++layer) units.push_back(layer);
+    if (ends_apart_) units.insert(units.end(), {embedding_unit, output_unit});
+    units.push_back(root);
+    for (const int unit : units) {
+      std::vector<Tensor> whole;
+      for (const ShardedParameter& p : group(unit).parameters) {
+        const ModuleScope scope(device_, module_of(p.shard.name));
+        const OpScope op(device_, "parameter");
+        whole.push_back(device_.empty(p.unsharded.sizes(), p.original()));
+      }
+      for (ShardedParameter& p : group(unit).parameters) {
+        const ModuleScope scope(device_, module_of(p.shard.name));
+        const OpScope op(device_, "parameter");
+        allocate(p);
+      }
+      if (unit < 0) named.insert(named.end(), whole.begin(), whole.end());
+    }
+    std::stable_sort(named.begin(), named.end(), [](const Tensor& a, const Tensor& b) { return a.numel() > b.numel(); });
+    return named;
+  }
+
+  // output_dtype of the root's policy: the loss, too, leaves it in that.
+  void cast_outputs(const std::vector<Tensor*>& outputs) const {
+    if (!options_.param_dtype) return;
+    for (Tensor* output : outputs) *output = to(*output, *options_.param_dtype);
   }
 
   // Over a tensor-parallel mesh: a head that was given memory of its own, and was then tied again. The optimizer does not see it.
@@ -115,8 +149,10 @@ class FullyShardedModel final : public FullySharded {
     const std::int64_t row = count_of(local) / local[0], chunk = divide_up(local[0], ranks_);
     local[0] = std::clamp<std::int64_t>(local[0] - rank_ * chunk, 0, chunk);
     p.padded_shard_numel = chunk * row;
-    p.shard = {request.name, padded(local, request.dtype, p.padded_shard_numel), request.unit};
-    if (!offloads_) {
+    // accelerate: what trains is held in fp32 under mixed precision.
+    const Dtype held = upcasts_ && trains ? Dtype::float32 : request.dtype;
+    p.shard = {request.name, padded(local, held, p.padded_shard_numel), request.unit};
+    if (!offloads_ && !prepared_) {
       const bool uneven = p.shard.tensor.numel() < p.padded_shard_numel;
       if (uneven)
         unpadded_.push_back(device_.empty(local, request.dtype));
@@ -173,6 +209,8 @@ class FullyShardedModel final : public FullySharded {
 
   Tensor before_forward(int unit, const Tensor& given) {
     Group& g = group(unit);
+    // cast_forward_inputs: of what a Trainer gives the model beside ids, the number of items
+    if (unit == root && upcasts_) cast_items_ = device_.empty({}, *options_.param_dtype);
     if (g.parameters.empty()) return given;
     const bool other = unit >= 0 && options_.param_dtype && given.dtype() != *options_.param_dtype;
     const Tensor input = other ? to(given, *options_.param_dtype) : given;  // cast_forward_inputs
@@ -186,6 +224,7 @@ class FullyShardedModel final : public FullySharded {
 
   Tensor after_forward(int unit, Tensor output) {
     Group& g = group(unit);
+    if (unit == root) cast_items_.reset();
     if (g.parameters.empty()) {
       last_all_gather_output_.reset();
       return output;
@@ -235,7 +274,7 @@ class FullyShardedModel final : public FullySharded {
   // get_fsdp_reshard_after_forward_policy: torchtitan's last units would be gathered again at once; in a pipeline none is resharded, and up to
   // version 0.1 the last layer took the place of the head.
   bool reshards(int unit) const {
-    if (unit == output_unit || (keeps_last_layer_ && unit == layers_ - 1)) return false;
+    if (unit == output_unit || (keeps_last_layer_ && unit == layers_ - 1) || (prepared_ && unit == root)) return false;
     return reshards_;
   }
 
@@ -445,6 +484,8 @@ class FullyShardedModel final : public FullySharded {
   std::uint8_t streams_ = 0;  // before those of this instance
   bool reshards_after_backward_ = true;
   bool ends_apart_ = false, keeps_last_layer_ = false;  // torchtitan
+  bool prepared_ = false, upcasts_ = false;             // by accelerate
+  Tensor cast_items_;
   std::string embedding_;
   CausalLm::Split split_;
   bool offloads_;              // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
@@ -493,8 +534,9 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& tied_or
     return std::any_of(adapters.begin(), adapters.end(), [&](const NamedTensor& a) { return a.tensor.get() == each.tensor.get(); });
   };
   int loading = FullyShardedModel::root;
+  const bool prepared = training.loop != Loop::plain;
   const auto finish_layer = [&] {
-    if (loading >= 0) sharded->pad(loading);
+    if (loading >= 0 && !prepared) sharded->pad(loading);
   };
   for (const NamedTensor& each : with_adapters(tensors, adapters)) {
     if (each.unit != loading) finish_layer();
@@ -505,12 +547,25 @@ Rank fully_sharded(Device& device, const Spec& spec, const Architecture& tied_or
       sharded->place(each, !rank.has_adapters || is_adapter(each));
       continue;
     }
+    if (prepared) continue;
     each.tensor->storage->allocate();
     device.set_category(each.tensor->storage->allocation, Category::weights);
   }
   finish_layer();
-  sharded->pad(FullyShardedModel::root);
-  rank.optimized = sharded->optimized();
+  if (prepared) {
+    rank.begin_training = [sharded, &device](Rank& begun) {
+      const std::vector<Tensor> named = sharded->load_prepared();
+      for (const Tensor& buffer : begun.buffers) {
+        buffer->storage->allocate();
+        device.set_category(buffer->storage->allocation, Category::weights);
+      }
+      begun.optimized = sharded->optimized();
+    };
+    rank.wrap_outputs = [sharded](const std::vector<Tensor*>& outputs) { sharded->cast_outputs(outputs); };
+  } else {
+    sharded->pad(FullyShardedModel::root);
+    rank.optimized = sharded->optimized();
+  }
   rank.gradients_are_sharded = true;
   if (spec.tensor.degree > 1) {
     const CausalLm::Split split = tensor_split(spec);

@@ -55,7 +55,9 @@ void read_ddp(ObjectReader& reader, DataParallel& data) {
   reader.boolean("find_unused_parameters", data.find_unused_parameters);
 }
 
-void read_fsdp2(ObjectReader& reader, DataParallel& data) {
+void read_fsdp2(ObjectReader& reader, DataParallel& data, const Training& training) {
+  // accelerate/utils/dataclasses.py, set_mixed_precision
+  if (training.loop != Loop::plain) data.param_dtype = data.reduce_dtype = training.autocast;
   read_dtype(reader, "param_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.param_dtype);
   read_dtype(reader, "reduce_dtype", {Dtype::float32, Dtype::bfloat16, Dtype::float16}, true, data.reduce_dtype);
   reader.boolean("reshard_after_forward", data.reshard_after_forward);
@@ -190,7 +192,7 @@ void read_data(const Json* object, DataParallel& data, const Training& training,
   if (kind == "ddp")
     read_ddp(reader, data);
   else if (kind == "fsdp2")
-    read_fsdp2(reader, data);
+    read_fsdp2(reader, data, training);
   else if (kind == "fsdp1")
     read_fsdp1(reader, data, training, problems);
   else if (kind == "zero_redundancy")

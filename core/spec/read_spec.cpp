@@ -341,15 +341,32 @@ void check_sharded_base(const Spec& spec, Problems& problems) {
     add(problems, {"/parallel/data/param_dtype", "conflict", "packed values must not be cast: give quant_storage's dtype, or null"});
 }
 
+void check_loop_over_fsdp2(const Spec& spec, Problems& problems) {
+  const auto refuse = [&](const char* at, const std::string& what) {
+    add(problems, {at, "unsupported", what + " in a loop of Transformers over FSDP2 is not supported yet."});
+  };
+  const DataParallel& data = spec.data;
+  if (spec.training.method == Method::lora) refuse("/training/method", "lora");
+  if (spec.training.loop == Loop::sft_trainer) refuse("/training/loop", "TRL's fused head");
+  if (spec.training.loss != Loss::standard) refuse("/training/loss", "another loss than the standard one");
+  if (data.replicate > 1) refuse("/parallel/data/replicate", "HSDP");
+  if (spec.offload.parameters) refuse("/parallel/offload/parameters", "offload");
+  if (spec.training.autocast == Dtype::float16) refuse("/training/autocast", "float16");
+  if (data.param_dtype != spec.training.autocast || data.reduce_dtype != spec.training.autocast)
+    add(problems, {"/parallel/data/param_dtype", "conflict",
+                   "in a loop of Transformers accelerate takes FSDP2's dtypes from the bf16 flag: give training.autocast, and none here"});
+}
+
 // Trainer and SFTTrainer over data parallelism, as accelerate prepares them.
 void check_sharded_loop(const Spec& spec, Problems& problems) {
   const Training& training = spec.training;
   const DataKind kind = spec.data.kind;
   const bool other = spec.tensor.degree > 1 || spec.pipeline.degree > 1 || spec.context.degree > 1;
   const auto refuse = [&](const char* at, const std::string& what) {
-    add(problems, {at, "unsupported", what + " is not supported yet. Supported: on one GPU, with ddp, fsdp1, zero1, zero2, zero3."});
+    add(problems, {at, "unsupported", what + " is not supported yet. Supported: on one GPU, with ddp, fsdp1, fsdp2, zero1, zero2, zero3."});
   };
-  if (other || kind == DataKind::fsdp2 || kind == DataKind::zero_redundancy) refuse("/training/loop", "a loop of Transformers over this");
+  if (other || kind == DataKind::zero_redundancy) refuse("/training/loop", "a loop of Transformers over this");
+  if (kind == DataKind::fsdp2) check_loop_over_fsdp2(spec, problems);
   if (kind == DataKind::zero3 && training.loop == Loop::sft_trainer) refuse("/training/loop", "TRL's fused head over ZeRO-3");
   if (kind != DataKind::ddp && training.evaluation) refuse("/training/evaluation", "an evaluation over shards");
 }

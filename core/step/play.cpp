@@ -16,11 +16,13 @@
 
 namespace llmem {
 
-// deepspeed/runtime/torch_autocast.py, autocast_if_enabled: the engine's forward switches off an autocast that is not its own.
+// deepspeed/runtime/torch_autocast.py, autocast_if_enabled: the engine's forward switches off an autocast that is not its own. accelerate wraps
+// no forward under FSDP2 (accelerator.py, _prepare_fsdp2): the flag is its mixed precision.
 std::optional<Dtype> autocast_of(const Spec& spec) {
   const DataKind kind = spec.data.kind;
   const bool deepspeed = kind == DataKind::zero1 || kind == DataKind::zero2 || kind == DataKind::zero3;
-  return deepspeed ? std::nullopt : spec.training.autocast;
+  const bool mixed_precision = kind == DataKind::fsdp2 && spec.training.loop != Loop::plain;
+  return deepspeed || mixed_precision ? std::nullopt : spec.training.autocast;
 }
 
 ForwardOptions forward_options(const Spec& spec) {
