@@ -90,14 +90,18 @@ void Device::begin_phase(std::string name) { trace_.phases.push_back(std::move(n
 
 std::uint32_t Device::enter_module(std::string_view name, std::optional<Category> activations) {
   Module& outer = modules_[module_];
-  for (std::size_t i = 0; i < outer.children.size(); ++i) {
-    const std::size_t at = (outer.next_child + i) % outer.children.size();
-    if (modules_[outer.children[at]].name != name) continue;
+  if (outer.next_child == outer.children.size()) outer.next_child = 0;
+  if (!outer.children.empty() && modules_[outer.children[outer.next_child].module].name == name)
+    return outer.children[outer.next_child++].module;
+  const std::size_t hash = std::hash<std::string_view>()(name);
+  for (std::size_t at = 0; at < outer.children.size(); ++at) {
+    const auto& child = outer.children[at];
+    if (child.hash != hash || modules_[child.module].name != name) continue;
     outer.next_child = at + 1;
-    return outer.children[at];
+    return child.module;
   }
   const auto id = static_cast<std::uint32_t>(modules_.size());
-  outer.children.push_back(id);
+  outer.children.push_back({hash, id});
   const Category inherited = outer.activations;
   modules_.push_back({module_, std::string(name), activations.value_or(inherited), {}});
   return id;

@@ -122,7 +122,11 @@ class Device {
     std::uint32_t parent;
     std::string name;
     Category activations;
-    std::vector<std::uint32_t> children;
+    struct Child {
+      std::size_t hash;  // of its name
+      std::uint32_t module;
+    };
+    std::vector<Child> children;
     std::size_t next_child = 0;  // where the search for a child begins: layers come in order
   };
   std::string path_of(std::uint32_t module) const;
