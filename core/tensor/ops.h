@@ -185,17 +185,12 @@ Tensor scatter_into_zeros(const Tensor& source, const Dims& sizes);
 // zeros(mask's sizes).masked_scatter(mask, source)
 Tensor scatter_masked(const Tensor& source, const Tensor& mask);
 
-// ---- Liger's kernels and TRL's head in tiles (n tokens, [n, h] and [V, h]); the targets' log-probabilities [n]
+// ---- Liger's kernels (n tokens, [n, h] and [V, h])
 Tensor liger_rms_norm(const Tensor& self, const Tensor& weight);
 std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, const Tensor& cos, const Tensor& sin);
 Tensor liger_swiglu(const Tensor& gate, const Tensor& up);
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor liger_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target);
-Tensor tiled_log_probabilities(const Tensor& hidden, const Tensor& weight, const Tensor& targets);
-struct TiledStatistics {  // of each token
-  Tensor log_probability, entropy, is_top1;
-};
-TiledStatistics tiled_statistics(const Tensor& hidden, const Tensor& weight, const Tensor& targets);
 
 // A cast that autocast makes on the way into an op of its lower-precision list; casts of weights are cached.
 Tensor autocast(const Tensor& self);
