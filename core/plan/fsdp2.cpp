@@ -89,6 +89,7 @@ class FullyShardedModel final : public FullySharded {
     const bool titan = spec.training.stack == Stack::torchtitan;
     prepared_ = spec.training.loop != Loop::plain;
     upcasts_ = prepared_ && spec.training.autocast.has_value();
+    keeps_items_ = spec.training.checkpointing != Checkpointing::none;
     if (!titan && !prepared_) return;
     ends_apart_ = (prepared_ || spec.software.torchtitan == Torchtitan::v0_2) && !architecture.tied_embeddings;
     keeps_last_layer_ = titan && spec.software.torchtitan == Torchtitan::v0_1;
@@ -209,7 +210,7 @@ class FullyShardedModel final : public FullySharded {
 
   Tensor before_forward(int unit, const Tensor& given) {
     Group& g = group(unit);
-    // cast_forward_inputs: of what a Trainer gives the model beside ids, the number of items
+    // cast_forward_inputs: of what a Trainer gives the model beside ids, the number of items.
     if (unit == root && upcasts_) cast_items_ = device_.empty({}, *options_.param_dtype);
     if (g.parameters.empty()) return given;
     const bool other = unit >= 0 && options_.param_dtype && given.dtype() != *options_.param_dtype;
@@ -224,7 +225,7 @@ class FullyShardedModel final : public FullySharded {
 
   Tensor after_forward(int unit, Tensor output) {
     Group& g = group(unit);
-    if (unit == root) cast_items_.reset();
+    if (unit == root && !keeps_items_) cast_items_.reset();
     if (g.parameters.empty()) {
       last_all_gather_output_.reset();
       return output;
@@ -251,6 +252,7 @@ class FullyShardedModel final : public FullySharded {
 
   // FSDPState._root_post_backward_final_callback: where a group's inputs want no gradient, nothing else runs its post_backward.
   void backward_is_over() override {
+    cast_items_.reset();
     for (Group& g : groups_) {
       if (g.state != State::post_backward) post_backward(g);
       g.state = State::idle;
@@ -485,7 +487,8 @@ class FullyShardedModel final : public FullySharded {
   bool reshards_after_backward_ = true;
   bool ends_apart_ = false, keeps_last_layer_ = false;  // torchtitan
   bool prepared_ = false, upcasts_ = false;             // by accelerate
-  Tensor cast_items_;
+  Tensor cast_items_;                                   // layers that are computed again keep it
+  bool keeps_items_ = false;
   std::string embedding_;
   CausalLm::Split split_;
   bool offloads_;              // shards, gradients and optimizer are the host's (CPUOffloadPolicy)
