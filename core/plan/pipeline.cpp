@@ -197,6 +197,7 @@ class PipelineStage {
   void make_receive_buffers() {
     if (!inputs_.empty() || !output_gradients_.empty()) return;
     const OpScope op(device_, "receive_buffer");
+    const Meter::Muted no_kernel(device_.meter);
     const auto buffers = [&](std::vector<Tensor>& to) {
       for (std::int64_t i = 0; i < microbatches(); ++i) {
         to.push_back(device_.empty(hidden_, dtype_));
@@ -216,8 +217,12 @@ class PipelineStage {
     played_ = turns.more ? std::min(microbatches(), warmup() + *turns.more) : microbatches();
     std::int64_t forwards = 0, backwards = 0;
     Tensor output, sent_output, sent_gradient;
+    const auto begin = [&](Turn::To to) {
+      device_.meter.begin_part();
+      turns.turn(to);
+    };
     const auto run_forward = [&] {
-      turns.turn(Turn::To::forward);
+      begin(Turn::To::forward);
       output = forward(forwards);
       if (stage_.heads)
         losses_.push_back(loss_of(output, forwards));
@@ -226,7 +231,7 @@ class PipelineStage {
       ++forwards;
     };
     const auto run_backward = [&] {
-      turns.turn(Turn::To::backward);
+      begin(Turn::To::backward);
       backward_one(backwards);
       sent_gradient = std::exchange(input_gradients_[backwards], {});
       ++backwards;
@@ -236,7 +241,7 @@ class PipelineStage {
       run_backward();
       if (forwards < played_) run_forward();
     }
-    turns.turn(Turn::To::rest);
+    begin(Turn::To::rest);
   }
 
   // ScheduleGPipe._step_microbatches

@@ -5,7 +5,6 @@
 
 #include "model/config.h"
 #include "report/outside.h"
-#include "step/play.h"
 #include "time/step_time.h"
 
 namespace llmem {
@@ -31,12 +30,7 @@ std::int64_t few_layers(const Spec& spec, const Architecture& architecture) {
 // Of an accumulation: those after the second are as the second, whose time is added.
 constexpr std::int64_t kPlayedMicroBatches = 2;
 
-// What one play says.
-struct Probe {
-  double held = 0;     // bytes of tensors at their peak
-  double seconds = 0;  // of a rank's own work
-  double forward = 0;  // bytes of tensors at the peak of the last step's first forward
-};
+constexpr std::int64_t kMostRows = 64;  // of a micro-batch, as searches try them by themselves
 
 struct Line {
   double few, more;  // where the two plays were made
@@ -44,22 +38,6 @@ struct Line {
     return value_at_few + (value_at_more - value_at_few) * (there - few) / (more - few);
   }
 };
-
-Probe peaks_of(const Trace& trace) {
-  constexpr std::int64_t block = 512;  // the allocator's smallest
-  const std::size_t begin = trace.peak_resets.empty() ? 0 : trace.peak_resets.back();
-  const auto end = std::find_if(trace.points.begin(), trace.points.end(), [&](const Point& point) { return point.event > begin; });
-  const std::size_t forward = end == trace.points.end() ? begin : end->event;
-  std::int64_t held = 0, peak = 0, forward_peak = 0;
-  for (std::size_t i = 0; i < trace.events.size(); ++i) {
-    const std::int32_t event = trace.events[i];
-    const std::int64_t bytes = (trace.allocations[allocation_of(event)].bytes.count + block - 1) / block * block;
-    held += is_free(event) ? -bytes : bytes;
-    peak = std::max(peak, held);
-    if (i >= begin && i < forward) forward_peak = std::max(forward_peak, held);
-  }
-  return {static_cast<double>(peak), 0, static_cast<double>(forward_peak)};
-}
 
 // The names under which families keep the number of layers.
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"};
@@ -110,19 +88,13 @@ std::string without_micro_batch(Json change) {
 
 }  // namespace
 
-// A play's work, for the time of all that it is the play of, and its peaks.
-struct Screener::Played {
-  Trace trace;  // without its allocations
-  Probe peaks;
-};
-
 // What a micro-batch of so many rows holds, and with it each larger one, whose tensors are as large or larger: of an accumulation all of it, of a
-// single one what its forward does; in a pipeline with two of them in flight, and with three.
+// single one what its forward does; of a pipeline's first stage what it was played for.
 struct Screener::Least {
   std::int64_t rows = 0;
   bool accumulates = false;
-  Probe probe, one_more = {};
-  bool fills = false;  // the pipeline had more microbatches than stages
+  Probe probe;
+  std::map<std::int64_t, std::shared_ptr<const ShortPlay>> stages;  // by layers
 };
 
 // One question, and models like its own with other numbers of layers.
@@ -182,40 +154,37 @@ class Screener::Screening {
     Json key = change_;
     forget_copies(spec, key);
     const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(key, spec, n), spec); });
-    if (probe) least = {rows, accumulates, *probe, {}, false};
+    if (probe) least = {rows, accumulates, *probe, {}};
     return probe;
   }
 
   // Of P stages, the first holds P microbatches from the moment when the first comes back; with fewer microbatches than that all of them.
   std::optional<Probe> first_stage() {
-    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches, rows = spec_.training.micro_batch;
-    const std::int64_t layers = divide_up(question_.architecture->layers, stages);
-    if (m == 1) return along_layers(layers, [&](std::int64_t n) { return stage(n, 2, 1, 0); });
-    const bool fills = m > stages;
-    const auto held = static_cast<double>(std::min(m, stages)), all = static_cast<double>(m);
-    const Line in_flight{2, 3}, in_time = fills ? Line{3, 4} : Line{2, 3};
+    const std::int64_t m = spec_.pipeline.microbatches, in_flight = std::min(m, spec_.pipeline.degree);
+    const std::int64_t rows = spec_.training.micro_batch;
+    const std::int64_t layers = divide_up(question_.architecture->layers, spec_.pipeline.degree);
     Least& least = screener_.least_[without_micro_batch(change_)];
-    if (least.rows > 0 && least.rows <= rows && (fills || !least.fills)) {
-      const Probe known{in_flight.at(least.probe.held, least.one_more.held, held), 0};
-      if (does_not_fit(known)) return known;
+    if (least.rows > 0 && least.rows <= rows) {
+      const std::optional<Probe> known =
+          along_layers(layers, [&](std::int64_t n) { return Probe{held_of_stage(*least.stages.at(n), in_flight, m)}; });
+      if (does_not_fit(*known)) return known;
     }
-    const std::optional<Probe> two = along_layers(layers, [&](std::int64_t n) { return stage(n, 2, fills ? 3 : 2, 0); });
-    if (!two || does_not_fit(*two)) return two;
-    const std::optional<Probe> three = along_layers(layers, [&](std::int64_t n) { return stage(n, 3, fills ? 4 : 3, 0); });
-    if (!three) return std::nullopt;
-    least = {rows, false, *two, *three, fills};
-    return Probe{in_flight.at(two->held, three->held, held), in_time.at(two->seconds, three->seconds, all)};
+    Least played{rows, false, {}, {}};
+    const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) -> std::optional<Probe> {
+      const auto& play = played.stages[n] =
+          stage(n, m < kFirstStage.microbatches ? StagePlay{std::max<std::int64_t>(2, in_flight), m, 0} : kFirstStage);
+      return play ? std::optional(probe_of_stage(*play, in_flight)) : std::nullopt;
+    });
+    if (probe) least = std::move(played);
+    return probe;
   }
 
   // The last holds one microbatch at a time.
   std::optional<Probe> last_stage() {
-    const std::int64_t stages = spec_.pipeline.degree, m = spec_.pipeline.microbatches;
-    return along_layers(question_.architecture->layers / stages, [&](std::int64_t n) -> std::optional<Probe> {
-      if (m == 1) return stage(n, 2, 1, 1);
-      const std::optional<Probe> a = stage(n, 2, 2, 1), b = stage(n, 2, 3, 1);
-      if (!a || !b) return std::nullopt;
-      const Line line{2, 3};
-      return Probe{line.at(a->held, b->held, static_cast<double>(m)), line.at(a->seconds, b->seconds, static_cast<double>(m))};
+    const std::int64_t m = spec_.pipeline.microbatches;
+    return along_layers(question_.architecture->layers / spec_.pipeline.degree, [&](std::int64_t n) -> std::optional<Probe> {
+      const auto play = stage(n, {kLastStage.stages, std::min(m, kLastStage.microbatches), kLastStage.position});
+      return play ? std::optional(probe_of_stage(*play, 1)) : std::nullopt;
     });
   }
 
@@ -230,16 +199,32 @@ class Screener::Screening {
                  line.at(few->forward, more->forward, there)};
   }
 
-  // One stage of `stages`, each of `layers`.
-  std::optional<Probe> stage(std::int64_t layers, std::int64_t stages, std::int64_t microbatches, std::int64_t position) {
+  // The first or the last stage, of so many layers.
+  std::shared_ptr<const ShortPlay> stage(std::int64_t layers, const StagePlay& played) {
     Spec spec = spec_;
-    spec.pipeline.degree = stages;
-    spec.pipeline.microbatches = microbatches;
+    spec.pipeline.degree = played.stages;
+    spec.pipeline.microbatches = played.microbatches;
     Json key = change_;
     forget_copies(spec, key);
-    spec.rank = position * spec.data.degree * spec.tensor.degree * spec.context.degree;
-    key["parallel"]["pipeline"] = {stages, microbatches, position};
-    return probe_of(known_play(std::move(key), spec, layers * stages), spec);
+    spec.rank = played.position * spec.data.degree * spec.tensor.degree * spec.context.degree;
+    key["parallel"]["pipeline"] = {played.stages, played.microbatches, played.position};
+    return known_play(std::move(key), spec, layers * played.stages);
+  }
+
+  Probe probe_of_stage(const ShortPlay& play, std::int64_t in_flight) const {
+    const std::int64_t m = spec_.pipeline.microbatches;
+    const bool all = play.parts.size() == static_cast<std::size_t>(2 * m + 2) && m < kFirstStage.microbatches;  // are played
+    Probe probe = all ? peaks_of(play) : Probe{held_of_stage(play, in_flight, m)};
+    if (!machine_) return probe;
+    std::vector<std::size_t> begins;
+    for (const ShortPlay::Part& part : play.parts) begins.push_back(part.begin.work);
+    begins.erase(begins.begin());
+    std::vector<double> moments;
+    for (const Moment& moment : moments_of(spec_, play.work, *machine_, begins))
+      // A ring's exchanges hide behind attention the more layers there are: so all are taken to be hidden.
+      moments.push_back(spec_.context.degree > 1 ? moment.all_hidden : moment.seconds);
+    probe.seconds = all ? moments.back() : seconds_of_stage(play, moments, in_flight, m);
+    return probe;
   }
 
   // How many copies there are, of all or of what is sharded, only the time of reducing over them tells.
@@ -257,36 +242,34 @@ class Screener::Screening {
   }
 
   // Of the GPUs a play knows their kind of multiprocessors, not their number, memory or speed.
-  std::shared_ptr<const Played> known_play(Json key, Spec spec, std::int64_t layers) {
+  std::shared_ptr<const ShortPlay> known_play(Json key, Spec spec, std::int64_t layers) {
     spec.cluster.gpu = played_gpu(spec);
     key["cluster"] = {spec.cluster.gpu.compute_capability, spec.cluster.gpu.sms, layers};
-    std::shared_ptr<const Played>& known = screener_.plays_[key.dump()];
-    if (!known) known = play_of(spec, layers);
-    return known;
+    if (const auto section = key.find("training"); section != key.end()) {
+      section->erase("micro_batch");
+      section->erase("accumulation");
+    }
+    key["accumulation"] = spec.training.accumulation;
+    const Training& training = spec_.training;
+    const bool piped = spec.pipeline.degree > 1;
+    const std::int64_t all = training.micro_batch * (piped ? spec_.pipeline.microbatches : training.accumulation);
+    const std::int64_t most = std::min(kMostRows, spec.training.accumulation > 1 ? all / 2 : all);
+    const auto play = [&](std::int64_t rows) -> std::shared_ptr<const ShortPlay> {
+      const Architecture* architecture = with_layers(layers);
+      spec.training.micro_batch = rows;
+      return architecture ? short_play(spec, *architecture) : nullptr;
+    };
+    return screener_.plays_[key.dump()].of(training.micro_batch, most, play);
   }
 
-  std::shared_ptr<const Played> play_of(const Spec& spec, std::int64_t layers) {
-    const Architecture* architecture = with_layers(layers);
-    if (!architecture) return nullptr;
-    const auto made = std::make_shared<Played>();
-    made->trace = play(spec, *architecture);
-    made->peaks = peaks_of(made->trace);
-    made->trace.allocations = {};
-    made->trace.events = {};
-    made->trace.modules = {};
-    return made;
-  }
-
-  std::optional<Probe> probe_of(const std::shared_ptr<const Played>& played, Spec spec) const {
+  std::optional<Probe> probe_of(const std::shared_ptr<const ShortPlay>& played, Spec spec) const {
     if (!played) return std::nullopt;
-    Probe probe = played->peaks;
+    Probe probe = peaks_of(*played);
     if (!machine_) return probe;
-    // Its ranks lie as those of the whole.
-    spec.pipeline = spec_.pipeline;
-    spec.data = spec_.data;
-    const StepTime time = step_time(spec, played->trace, *machine_);
+    spec.data = spec_.data;  // its ranks lie as those of the whole
+    const StepTime time = step_time(spec, played->work, *machine_);
     const auto left_out = static_cast<double>(spec_.training.accumulation - spec.training.accumulation);
-    probe.seconds = time.seconds - time.bubble + left_out * time.first_micro_batch;
+    probe.seconds = time.seconds + left_out * time.first_micro_batch;
     // A ring's exchanges hide behind attention the more layers there are: so all are taken to be hidden.
     if (spec_.context.degree > 1) probe.seconds -= time.communication - kInterference * time.communication_total;
     return probe;

@@ -73,10 +73,10 @@ class TrainingLoop {
     }
   }
 
-  void step(int number) {
+  void step(int number, bool last) {
     prefix_ = "step" + std::to_string(number) + ".";
     device_.begin_step();
-    device_.meter.on = number + 1 == steps_played;
+    device_.meter.on = last;
     if (rank_.schedule)
       run_schedule();
     else
@@ -276,7 +276,8 @@ class TrainingLoop {
 };
 
 // Writes the trace.
-void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_batches, const PlayedTurns& turns, Trace& trace) {
+void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_batches, const PlayedTurns& turns, Trace& trace,
+         int steps = steps_played) {
   trace.micro_batches_left_out = std::max<std::int64_t>(0, spec.training.accumulation - micro_batches);
   std::size_t last_event = 0;
   {
@@ -297,7 +298,7 @@ void run(const Spec& spec, const Architecture& architecture, std::int64_t micro_
     } else if (spec.training.loop == Loop::plain) {
       const auto loop = std::make_shared<TrainingLoop>(device, spec, architecture, rank, micro_batches, turns);
       device.point("loaded");
-      for (int i = 0; i < steps_played; ++i) loop->step(i);
+      for (int i = 0; i < steps; ++i) loop->step(i, i + 1 == steps);
       alive = loop;
     } else {
       device.point("loaded");
@@ -318,12 +319,30 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes,
   return trace;
 }
 
-Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns) {
+namespace {
+
+// With where the microbatches of a pipeline begin.
+Trace play_with_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::optional<std::int64_t> more, int steps,
+                      std::vector<Turn>& turns) {
   Trace trace;
   trace.keep_shapes = keep_shapes;
   const auto turn = [&](Turn::To to) { turns.push_back({to, trace.events.size(), trace.allocations.size(), trace.work.size()}); };
-  run(spec, architecture, all_micro_batches, {turns_to_repeat, turn}, trace);
+  run(spec, architecture, all_micro_batches, {more, turn}, trace, steps);
   return trace;
+}
+
+}  // namespace
+
+Trace play_first_step(const Spec& spec, const Architecture& architecture, std::vector<Turn>& turns) {
+  return play_with_turns(spec, architecture, false, std::nullopt, 1, turns);
+}
+
+Trace play_turns(const Spec& spec, const Architecture& architecture, std::vector<Turn>& turns) {
+  return play_with_turns(spec, architecture, false, std::nullopt, steps_played, turns);
+}
+
+Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns) {
+  return play_with_turns(spec, architecture, keep_shapes, turns_to_repeat, steps_played, turns);
 }
 
 }  // namespace llmem

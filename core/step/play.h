@@ -28,10 +28,17 @@ Trace play(const Spec& spec, const Architecture& architecture, bool keep_shapes 
 // Of a pipeline's microbatches so few as fill it and `turns_to_repeat` more, and where each begins, for with_more_turns.
 Trace play_few_turns(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::vector<Turn>& turns);
 
-// What a recipe asks of each forward.
+// The first step alone, and its work. It does what the second does, but that the optimizer's states are not there before its update; and DDP,
+// DeepSpeed and FSDP1 learn from their first step how to go through the others.
+Trace play_first_step(const Spec& spec, const Architecture& architecture, std::vector<Turn>& turns);
+
+// All of it, and where the microbatches of a pipeline begin.
+Trace play_turns(const Spec& spec, const Architecture& architecture, std::vector<Turn>& turns);
+
 // What a forward runs under.
 std::optional<Dtype> autocast_of(const Spec& spec);
 
+// What a recipe asks of each forward.
 ForwardOptions forward_options(const Spec& spec);
 
 }  // namespace llmem

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "trace/trace.h"
@@ -17,6 +18,8 @@ class Meter {
   bool again = false;  // what is computed is a recomputation
 
   void begin_op() { pending_ = 0; }
+  // What follows is not written into the entry before.
+  void begin_part() { part_ = trace_.work.size(); }
   void reads(std::int64_t bytes) { pending_ += bytes; }
 
   // A kernel's result was allocated on the compute stream.
@@ -95,7 +98,7 @@ class Meter {
   }
 
   void add_memory(std::int64_t bytes, std::int32_t kernels = 1) {
-    if (!trace_.work.empty()) {
+    if (trace_.work.size() > part_) {
       Work& last = trace_.work.back();
       if (last.doing == Doing::memory && last.phase + 1 == trace_.phases.size() && last.again == again) {
         last.bytes += bytes;
@@ -123,6 +126,7 @@ class Meter {
   Trace& trace_;
   std::int64_t pending_ = 0;  // bytes that the op in progress reads
   int muted_ = 0;
+  std::size_t part_ = 0;  // entries of the work when the part began
 };
 
 }  // namespace llmem

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 namespace llmem {
 namespace {
@@ -78,13 +79,16 @@ class Clocks {
         efficiencies_(efficiencies_of(spec.cluster.gpu.compute_capability, kernels)),
         bandwidth_(machine.gpu.memory_gbs * 1e9 * efficiencies_.memory) {}
 
-  void run(const Trace& trace) {
+  // `entries`: of the work; when they begin is kept.
+  void run(const Trace& trace, const std::vector<std::size_t>& entries = {}) {
+    std::size_t next = 0;
     std::vector<bool> forward(trace.phases.size()), after_backward(trace.phases.size());
     for (std::size_t i = 0; i < trace.phases.size(); ++i)
       after_backward[i] = trace.phases[i].find("clip") != std::string::npos || trace.phases[i].find("optimizer") != std::string::npos;
     for (std::size_t i = 0; i < trace.phases.size(); ++i) forward[i] = trace.phases[i].find("backward") == std::string::npos;
     std::uint32_t phase = ~std::uint32_t{0};
     for (std::size_t i = 0; i < trace.work.size(); ++i) {
+      for (; next < entries.size() && entries[next] <= i; ++next) keep_moment();
       const Work& work = trace.work[i];
       if (time_.first_micro_batch == 0 && is_second_micro_batch(trace.phases[work.phase])) time_.first_micro_batch = compute_;
       if (work.phase != phase && trace.phases[work.phase].find(".forward") != std::string::npos) starts_.push_back(seconds_so_far());
@@ -100,7 +104,13 @@ class Clocks {
         case Doing::wait: wait(work.stream); break;
       }
     }
+    for (; next < entries.size(); ++next) keep_moment();
     for (const double end : stream_) advance_to(end, time_.communication);
+  }
+
+  std::vector<Moment> moments() {
+    keep_moment();
+    return std::move(moments_);
   }
 
   StepTime finish() {
@@ -120,6 +130,7 @@ class Clocks {
  private:
   double hidden() const { return std::max(0.0, time_.communication_total - time_.communication); }
   double seconds_so_far() const { return compute_ + kInterference * hidden(); }
+  void keep_moment() { moments_.push_back({seconds_so_far(), compute_ - time_.communication + kInterference * time_.communication_total}); }
 
   void product(const Work& work) {
     const bool low = kernels_.float8 && work.dtype != Dtype::float32 && machine_.gpu.fp8_tflops > 0;
@@ -202,6 +213,7 @@ class Clocks {
   double bandwidth_;
   bool in_python_ = true;
   double host_ = 0, compute_ = 0;
+  std::vector<Moment> moments_;
   std::vector<double> starts_;    // of compute_: where the micro-batches begin
   std::array<double, 3> link_{};  // when it is free: within the node, the network, to the host
   std::array<double, 8> stream_{}, gate_{};
@@ -293,6 +305,12 @@ StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine,
   }
   time.peak_tflops = machine.gpu.tflops(clocks.main_dtype());
   return time;
+}
+
+std::vector<Moment> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const std::vector<std::size_t>& entries) {
+  Clocks clocks(spec, machine, {});
+  clocks.run(trace, entries);
+  return clocks.moments();
 }
 
 }  // namespace llmem

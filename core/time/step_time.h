@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "spec/spec.h"
 #include "time/gpu_rates.h"
@@ -52,5 +53,12 @@ std::optional<Machine> machine_of(const Cluster& cluster);
 Placement placement_of(Among group, std::int32_t ranks, const Spec& spec);
 
 StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels = {});
+
+// How long the step has taken when an entry of its work begins, and with every collective hidden behind computation.
+struct Moment {
+  double seconds = 0, all_hidden = 0;
+};
+// Of these entries, in ascending order, and of the end.
+std::vector<Moment> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const std::vector<std::size_t>& entries);
 
 }  // namespace llmem
