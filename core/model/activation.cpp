@@ -58,6 +58,19 @@ Tensor relu_squared(const Tensor& input) {
 
 }  // namespace
 
+Activation activation_named(std::string_view name) {
+  static constexpr struct {
+    std::string_view name;
+    Activation value;
+  } kNames[] = {{"silu", Activation::silu},          {"swish", Activation::silu},          {"gelu", Activation::gelu},
+                {"relu", Activation::relu},          {"gelu_new", Activation::gelu_new},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu},
+                {"xielu", Activation::xielu}};
+  for (const auto& each : kNames)
+    if (each.name == name) return each.value;
+  return Activation::other;
+}
+
 Tensor activate(Activation activation, const Tensor& input) {
   switch (activation) {
     case Activation::silu: return silu(input);

@@ -11,6 +11,7 @@
 #include "model/families.h"
 #include "model/litgpt.h"
 #include "model/losses.h"
+#include "model/vision.h"
 #include "tensor/autograd.h"
 #include "tensor/collectives.h"
 #include "tensor/module_hooks.h"
@@ -92,6 +93,7 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
   const std::string head(a.names.head);
   const Family* family = find_family(a.decoder_type);
   has_towers_ = a.model_type != a.decoder_type;
+  if (a.vision) tower_ = make_tower(a, MadeModule(tensors, ""));
   const auto body = a.litgpt ? litgpt_body : family != nullptr ? family->body : nullptr;
   if (body != nullptr) {
     body_ = body(a, MadeModule(tensors, ""));
@@ -150,7 +152,7 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
 }
 
 bool CausalLm::runs(std::string_view name, bool with_images) const {
-  if (with_images) return true;
+  if (with_images) return !architecture_->vision || makes_tokens(*architecture_->vision, name);
   const auto begins_with = [&](std::string_view part) { return name.substr(0, part.size()) == part; };
   const std::string layers = std::string(architecture_->names.model) + "." + std::string(architecture_->names.layers) + ".";
   for (int i = 0; i < static_cast<int>(architecture_->crosses.size()); ++i)
@@ -224,7 +226,8 @@ Tensor CausalLm::embedded_unit(const Tensor& ids, bool require_grad, const UnitH
 }
 
 // What a model's forward makes before its layers: positions, masks, angles.
-LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const {
+LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOptions& options, const Tensor& full_mask,
+                                  const Tensor& sliding_mask) const {
   const Architecture& a = *architecture_;
   Device& device = inputs_embeds.device();
   const std::int64_t rows = inputs_embeds.size(0), sequence = inputs_embeds.size(1);
@@ -249,6 +252,11 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
   if (older) {
     context.attention_mask =
         older_causal_mask(inputs_embeds, context.position_ids, options.attention, options.transformers, options.padding);
+    return context;
+  }
+  if (full_mask) {
+    context.attention_mask = full_mask;
+    context.sliding_attention_mask = sliding_mask;
     return context;
   }
   const auto mask = [&](bool window) {
@@ -359,7 +367,12 @@ Tensor CausalLm::decoded(const Tensor& ids, const ForwardOptions& options, const
     });
   }
   Tensor inputs_embeds = embedded_unit(ids, options.inputs_require_grad, hooks);
-  LayerContext context = context_of(inputs_embeds, options);
+  Seen seen;
+  if (options.images) {
+    seen = tower_->see(ids, std::move(inputs_embeds), options);
+    inputs_embeds = seen.inputs_embeds;
+  }
+  LayerContext context = context_of(inputs_embeds, options, std::exchange(seen.masks.full, {}), std::exchange(seen.masks.sliding, {}));
   if (a.scaled_embedding == ScaledEmbedding::by_number_after_mask) inputs_embeds = mul_scalar(inputs_embeds);
   Tensor hidden = dropout(inputs_embeds, a.embedding_dropout);
   const Tensor turned_by = is_grid(a.rotary) ? std::exchange(context.grid_positions, {}) : context.position_ids;
@@ -474,6 +487,7 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
   }
   hidden.reset();  // locals of the forward, which hooks come after
   outputs.reset();
+  if (tower_) tower_->forget();
   return hooks.after ? hooks.after(-1, loss) : loss;
 }
 

@@ -120,7 +120,9 @@ class CausalLm {
   Tensor scaled(Tensor logits) const;
   Tensor embedded(const Tensor& ids, bool require_grad) const;
   Tensor embedded_unit(const Tensor& ids, bool require_grad, const UnitHooks& hooks) const;
-  LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options) const;
+  // The masks, where they are made already.
+  LayerContext context_of(const Tensor& inputs_embeds, const ForwardOptions& options, const Tensor& full_mask,
+                          const Tensor& sliding_mask) const;
 
   bool crosses(int layer) const { return !architecture_->crosses.empty() && architecture_->crosses[static_cast<std::size_t>(layer)]; }
 

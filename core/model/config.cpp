@@ -5,12 +5,14 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/activation.h"
 #include "model/checkpoint.h"
 #include "model/families.h"
 #include "model/heads.h"
 #include "model/litgpt.h"
 #include "model/megatron_model.h"
 #include "model/mixture.h"
+#include "model/vision.h"
 #include "spec/reader.h"
 
 namespace llmem {
@@ -93,18 +95,9 @@ void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
 }
 
 void read_activation(ConfigReader& c, const Family& family, Architecture& out) {
-  static constexpr struct {
-    std::string_view name;
-    Activation value;
-  } kNames[] = {{"silu", Activation::silu},          {"swish", Activation::silu},          {"gelu", Activation::gelu},
-                {"relu", Activation::relu},          {"gelu_new", Activation::gelu_new},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                {"relu2", Activation::relu_squared}, {"gelu_fast", Activation::gelu_fast}, {"quick_gelu", Activation::quick_gelu},
-                {"xielu", Activation::xielu}};
   std::string name = c.text("hidden_act");
   if (name.rfind("gated-", 0) == 0) name = name == "gated-gelu" ? "gelu_new" : name.substr(6);  // T5Config.__post_init__
-  out.activation = Activation::other;
-  for (const auto& each : kNames)
-    if (each.name == name) out.activation = each.value;
+  out.activation = activation_named(name);
   if (out.activation == Activation::xielu && name_of(out.names.mlp, 'x').empty()) out.activation = Activation::other;
   if (family.coverage == Coverage::played && !out.own_activation && out.activation == Activation::other)
     c.file().problem(
@@ -493,7 +486,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/training/loop", "unsupported", "a Trainer is not supported yet for \"" + a.model_type + "\""}};
   if (whole.towers != nullptr && spec.training.base_quantization && a.decoder_type == "gemma4_text")
     return {{"/training/base_quantization", "unsupported", "a quantised base is not supported yet for \"" + a.model_type + "\""}};
-  if (spec.training.images) return {{"/training/images", "unsupported", "images are not supported yet for \"" + a.model_type + "\""}};
+  if (std::optional<Problem> problem = check_images(spec, a)) return {*std::move(problem)};
   if (whole.towers != nullptr && !alone)
     return {{"/parallel", "unsupported",
              "\"" + a.model_type +

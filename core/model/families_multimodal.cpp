@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/activation.h"
 #include "model/bodies.h"
 #include "model/families.h"
+#include "model/vision.h"
 
 // Models that see: a tower for images and a projector before a decoder of another family. What is trained on is text alone, so that the
 // towers' weights are held and not run. modeling_<model_type>.py.
@@ -14,6 +17,59 @@ using C = ConfigReader;
 using A = Architecture;
 
 void nothing(C&, A&) {}
+
+// ---- what is seen through
+
+std::int64_t side_of(std::int64_t count) { return static_cast<std::int64_t>(std::sqrt(static_cast<double>(count))); }
+
+// LlavaConfig: several layers' states beside each other, or another tower, are not played.
+void llava_config(C& whole, A& a) {
+  const nlohmann::json *layer = whole.file().find("vision_feature_layer"), *given = whole.file().object("vision_config");
+  if (layer && !layer->is_number_integer()) return;
+  if (given && given->value("model_type", "clip_vision_model") != "clip_vision_model") return;
+  PartOfConfig part(whole, "vision_config",
+                    given ? "hidden_size=1024 num_attention_heads=12 hidden_act=quick_gelu"
+                          : "hidden_size=1024 num_attention_heads=16 hidden_act=quick_gelu");
+  C& c = part.config;
+  Vision vision;
+  vision.kind = Vision::Kind::llava;
+  vision.hidden = c.count("hidden_size", 1024);
+  vision.layers = c.count("num_hidden_layers", 24);
+  vision.heads = c.count("num_attention_heads", 16);
+  vision.channels = c.count("num_channels", 3);
+  vision.side = c.count("image_size", 336);
+  vision.patch = c.count("patch_size", 14);
+  vision.activation = activation_named(c.text("hidden_act"));
+  vision.dropout = c.number("attention_dropout").value_or(0);
+  vision.keeps_first = whole.text("vision_feature_select_strategy") == "full";
+  vision.projector_activation = activation_named(whole.text("projector_hidden_act"));
+  const std::int64_t from_end = layer ? layer->get<std::int64_t>() : -2;
+  const std::int64_t taken = from_end < 0 ? vision.layers + 1 + from_end : from_end;
+  if (taken < 0 || taken > vision.layers || vision.hidden % vision.heads != 0) return;
+  if (vision.activation == Activation::other || vision.projector_activation == Activation::other) return;
+  vision.taken = taken;
+  a.vision = std::make_shared<const Vision>(std::move(vision));
+}
+
+// Gemma3Config: a tower with a head is not played.
+void gemma3_config(C& whole, A& a) {
+  PartOfConfig part(whole, "vision_config", "num_attention_heads=12 hidden_act=gelu_pytorch_tanh vision_use_head=true");
+  C& c = part.config;
+  Vision vision;
+  vision.kind = Vision::Kind::gemma3;
+  vision.hidden = c.count("hidden_size", 768);
+  vision.layers = c.count("num_hidden_layers", 12);
+  vision.heads = c.count("num_attention_heads", 12);
+  vision.channels = c.count("num_channels", 3);
+  vision.side = c.count("image_size", 224);
+  vision.patch = c.count("patch_size", 16);
+  vision.activation = activation_named(c.text("hidden_act"));
+  vision.dropout = c.number("attention_dropout").value_or(0);
+  vision.side_tokens = side_of(whole.count("mm_tokens_per_image", 256));
+  if (c.flag("vision_use_head") || vision.activation == Activation::other || vision.hidden % vision.heads != 0) return;
+  if (vision.side / vision.patch < vision.side_tokens) return;
+  a.vision = std::make_shared<const Vision>(std::move(vision));
+}
 
 // ---- towers
 
@@ -491,10 +547,10 @@ void mllama(C&, const A& a, const Module& root) {
 }
 
 constexpr Family kFamilies[] = {
-    {"gemma3", "Gemma3ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", nothing, nullptr, nullptr, "gemma3_text",
-     gemma3_towers},
-    {"llava", "LlavaForConditionalGeneration", Coverage::played, "multimodal_projector_bias=true", "", nothing, nullptr, nullptr, "llama",
-     llava_towers, Tied::by_either},
+    {"gemma3", "Gemma3ForConditionalGeneration", Coverage::played, "tie_word_embeddings=true", "", gemma3_config, nullptr, nullptr,
+     "gemma3_text", gemma3_towers},
+    {"llava", "LlavaForConditionalGeneration", Coverage::played, "multimodal_projector_bias=true projector_hidden_act=gelu", "",
+     llava_config, nullptr, nullptr, "llama", llava_towers, Tied::by_either},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", Coverage::played, "", "", nothing, nullptr, nullptr, "qwen2_5_vl_text",
      qwen2_5_vl_towers, Tied::by_either},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", Coverage::played, "", "", nothing, nullptr, nullptr, "qwen3_vl_text", qwen3_vl_towers},

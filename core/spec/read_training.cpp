@@ -252,6 +252,14 @@ void read_evaluation(const Json* object, std::optional<Evaluation>& evaluation, 
   reader.done();
 }
 
+void read_images(const Json* object, const std::string& at, std::optional<ImageOptions>& images, Problems& problems) {
+  constexpr std::int64_t kMostImages = 1 << 10;
+  ImageOptions& out = images.emplace();
+  ObjectReader reader(object, at, problems);
+  reader.integer("per_sample", out.per_sample, 1, kMostImages);
+  reader.done();
+}
+
 void check_flash_attention(ObjectReader& reader, const Training& training) {
   if (training.mask == Mask::padded)
     reader.problem("attention", "unsupported",
@@ -350,6 +358,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   reader.integer("micro_batch", training.micro_batch, 1, kMostRows);
   reader.integer("sequence", training.sequence, 1, kLongestSequence);
   if (std::int64_t target = 0; reader.integer("target_sequence", target, 1, kLongestSequence)) training.target_sequence = target;
+  if (const Json* images = reader.object("images")) read_images(images, reader.at("images"), training.images, problems);
   check_tokens(reader, training);
   if (training.objective == Objective::dpo && training.micro_batch % 2 != 0) {
     reader.problem("micro_batch", "conflict", "dpo's micro_batch counts rows [chosen; rejected]: it must be even");

@@ -132,10 +132,9 @@ struct MegatronOptions {
 // Whose training program runs.
 enum class Stack : std::uint8_t { transformers, megatron, torchtitan, litgpt };
 
-// The images in each row of a batch, as the processor hands them to the model. Height and width, in pixels, of towers that take any size.
+// The images in each row of a batch, as the processor hands them to the model: scaled to what the tower takes.
 struct ImageOptions {
   std::int64_t per_sample = 1;
-  std::optional<std::int64_t> height, width;
 };
 
 struct Training {

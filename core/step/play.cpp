@@ -5,6 +5,7 @@
 
 #include "model/heads.h"
 #include "model/litgpt.h"
+#include "model/vision.h"
 #include "plan/context_parallel.h"
 #include "plan/rank.h"
 #include "step/grad_scaler.h"
@@ -117,6 +118,9 @@ class TrainingLoop {
     if (rank_.ring.ulysses) return make_own_batch(rows);
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
     labels_ = make_labels(device_, architecture_, training_, rows);
+    if (!training_.images) return;
+    images_.reset();
+    images_ = std::make_shared<const ImageBatch>(make_images(device_, architecture_, training_, rows));
   }
 
   // UlyssesSPDataLoaderAdapter: ids, their next words and positions come from the host cut in parts.
@@ -187,6 +191,7 @@ class TrainingLoop {
     ForwardOptions options = forward_options(spec_);
     if (mask) options.padding = {std::move(mask), true};
     options.position_ids = position_ids_;
+    options.images = images_;
     options.outputs = &outputs_;
     if (training_.objective == Objective::dpo) return dpo_loss(options);
     if (training_.loss == Loss::trl_tiled) return tiled_loss(options);
@@ -270,8 +275,9 @@ class TrainingLoop {
   GradScaler scaler_;
   Tensor position_ids_;
   Tensor ids_, labels_, loss_;
-  std::vector<Tensor> outputs_;  // litgpt's variable `logits`, until the next forward has returned
-  Tensor own_ids_, own_labels_;  // this rank's part under context parallelism
+  std::shared_ptr<const ImageBatch> images_;  // of the batch, where there are any
+  std::vector<Tensor> outputs_;               // litgpt's variable `logits`, until the next forward has returned
+  Tensor own_ids_, own_labels_;               // this rank's part under context parallelism
   std::string prefix_, phase_;
 };
 

@@ -255,6 +255,7 @@ export const fields = {
   micro_batch: wholeNumber('/training/micro_batch', 1),
   sequence: wholeNumber('/training/sequence', 2048),
   target_sequence: optionalWhole('/training/target_sequence'),
+  images: optionalWhole('/training/images/per_sample'),
   accumulation: wholeNumber('/training/accumulation', 1),
   checkpointing: oneOf('/training/checkpointing', ['none', 'full', 'full_reentrant', 'selective', 'every'], 'none'),
   attention: oneOf('/training/attention', ['sdpa', 'eager', 'flash_attention_2', 'fused', 'flex'], 'sdpa'),

@@ -24,7 +24,7 @@ export const groups: readonly { name: string; fields: readonly FieldKey[] }[] = 
       'differentiable',
     ],
   },
-  { name: 'Step', fields: ['target_sequence', 'accumulation', 'attention', 'mask', 'checkpoint_every', 'liger_rms_norm', 'liger_rope', 'liger_swiglu'] },
+  { name: 'Step', fields: ['target_sequence', 'images', 'accumulation', 'attention', 'mask', 'checkpoint_every', 'liger_rms_norm', 'liger_rope', 'liger_swiglu'] },
   { name: 'Objective and loss', fields: ['objective', 'loss', 'loss_chunk', 'keep_loss'] },
   {
     name: 'Loop and evaluation',

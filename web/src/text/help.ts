@@ -10,6 +10,7 @@ export const help: Record<FieldKey, string> = {
   implementation: 'foreach, PyTorch’s default, makes parameter-sized temporaries; fused makes none; loop goes parameter by parameter.',
   micro_batch: 'Rows that one GPU works on at once (per_device_train_batch_size). Activations grow with it, weights and optimizer do not.',
   sequence: 'Tokens in each row (max_length). Activations and logits grow with it.',
+  images: 'Images in each row, which are part of its tokens, of a model that sees. Empty: it is trained on text.',
   target_sequence: 'Tokens of the decoder’s labels, of an encoder-decoder; the sequence’s length unless said otherwise.',
   accumulation: 'Micro-batches before each optimizer step (gradient_accumulation_steps). Gradients stay alive between them.',
   checkpointing:

@@ -10,6 +10,7 @@ export const names: Record<FieldKey, string> = {
   micro_batch: 'Micro-batch',
   sequence: 'Sequence',
   target_sequence: 'Target length',
+  images: 'Images a row',
   accumulation: 'Accumulation',
   checkpointing: 'Checkpointing',
   attention: 'Attention',
