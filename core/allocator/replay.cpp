@@ -49,8 +49,7 @@ class Player {
 
   // The cache is emptied, peaks start anew, counters are read before event `event`.
   void stop_at(std::size_t event) {
-    for (; late_ && wait_ < trace_.waits.size() && trace_.waits[wait_].event <= event; ++wait_)
-      host_waited_ |= clocks_.follow(trace_.waits[wait_]);
+    if (late_) follow_waits(event);
     for (;;) {
       const bool reset_is_due = reset_ < trace_.peak_resets.size() && trace_.peak_resets[reset_] <= event;
       const bool point_is_due = point_ < trace_.points.size() && trace_.points[point_].event <= event;
@@ -60,7 +59,7 @@ class Player {
         if (watch_) watch_(point_, allocator_);
         ++point_;
       } else if (flush_is_due) {
-        synchronize_and_free_events();
+        if (!retired_.empty()) synchronize_and_free_events();
         allocator_.empty_cache();
         note_reserved(event);
         ++flush_;
@@ -71,6 +70,10 @@ class Player {
         return;
       }
     }
+  }
+
+  [[gnu::noinline]] void follow_waits(std::size_t event) {
+    for (; wait_ < trace_.waits.size() && trace_.waits[wait_].event <= event; ++wait_) host_waited_ |= clocks_.follow(trace_.waits[wait_]);
   }
 
   // A point and a reset after the same event: the point before it closes the step before ("loaded", then the reset of step 0).
@@ -92,7 +95,7 @@ class Player {
     if (step_undisturbed()) return true;
     const Allocation& allocation = trace_.allocations[key];
     const Bytes before = allocator_.counters().allocated;
-    synchronize_and_free_events();
+    if (!retired_.empty()) synchronize_and_free_events();
     if (!allocator_.allocate_giving_back(key, allocation.bytes, allocation.stream)) return fail(key);
     note_allocated(key, before);
     return true;
@@ -116,6 +119,10 @@ class Player {
   void free(std::size_t key) {
     const std::uint8_t used_by = trace_.allocations[key].used_by;
     if (!late_ || used_by == 0) return allocator_.release(key);
+    retire(key, used_by);
+  }
+
+  [[gnu::noinline]] void retire(std::size_t key, std::uint8_t used_by) {
     allocator_.retire(key);
     Retired retired{key, {}};
     for (std::uint8_t s = 0; s < stream_count; ++s)
@@ -124,7 +131,7 @@ class Player {
   }
 
   // Frees what no stream can be using any more.
-  void process_events() {
+  [[gnu::noinline]] void process_events() {
     host_waited_ = false;
     const auto is_over = [this](const Retired& retired) {
       for (std::uint8_t s = 0; s < stream_count; ++s)
@@ -137,7 +144,7 @@ class Player {
   }
 
   // Before the cache goes back to the device the host waits for all events.
-  void synchronize_and_free_events() {
+  [[gnu::noinline]] void synchronize_and_free_events() {
     for (const Retired& retired : retired_)
       for (std::uint8_t s = 0; s < stream_count; ++s)
         if (!clocks_.is_over(s, retired.events[s])) clocks_.host_waits(s);

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <vector>
 
 #include "trace/trace.h"
 
@@ -36,11 +36,11 @@ class StreamClocks {
     std::uint8_t stream;
     Clock clock;
   };
-  void wait_for_oldest(std::deque<Mark>& queue);
+  void wait_for_oldest(std::vector<Mark>& queue);
 
   std::array<Clock, stream_count> clocks_{};
   Clock host_{};
-  std::array<std::deque<Mark>, stream_count> marks_;
+  std::array<std::vector<Mark>, stream_count> marks_;  // queues
 };
 
 }  // namespace llmem

@@ -486,7 +486,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/training/loop", "unsupported", "a Trainer is not supported yet for \"" + a.model_type + "\""}};
   if (whole.towers != nullptr && spec.training.base_quantization && a.decoder_type == "gemma4_text")
     return {{"/training/base_quantization", "unsupported", "a quantised base is not supported yet for \"" + a.model_type + "\""}};
-  if (std::optional<Problem> problem = check_images(spec, a)) return {*std::move(problem)};
+  if (spec.training.images)
+    if (std::optional<Problem> problem = check_images(spec, a)) return {*std::move(problem)};
   if (whole.towers != nullptr && !alone)
     return {{"/parallel", "unsupported",
              "\"" + a.model_type +

@@ -17,7 +17,6 @@ std::int64_t image_tokens(const Architecture& a) {
 
 std::optional<Problem> check_images(const Spec& spec, const Architecture& a) {
   const Training& training = spec.training;
-  if (!training.images) return std::nullopt;
   const auto problem = [](const char* at, const char* code, std::string message) { return Problem{at, code, std::move(message)}; };
   if (!a.vision) return problem("/training/images", "unsupported", "images are not supported yet for \"" + a.model_type + "\"");
   const std::int64_t tokens = training.images->per_sample * image_tokens(a);

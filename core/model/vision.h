@@ -34,7 +34,7 @@ struct ImageBatch {
 
 // Words that one image takes the place of, and what of a spec does not go with the images it asks for.
 std::int64_t image_tokens(const Architecture& a);
-std::optional<Problem> check_images(const Spec& spec, const Architecture& a);
+[[gnu::noinline]] std::optional<Problem> check_images(const Spec& spec, const Architecture& a);
 // Whether a parameter of the tower or the projector takes part in what becomes of images.
 bool makes_tokens(const Vision& vision, std::string_view name);
 // The images of a batch of `rows`.

@@ -163,8 +163,8 @@ std::string_view doing_at(const HostPoint& point) {
   return point.at == "loading" ? "loading the model" : "what is offloaded";
 }
 
-void add_host(const Spec& spec, const HostMemory& host, std::vector<Note>& notes) {
-  if (!spec.cluster.host_memory) return;
+// Of a spec that says how much memory the host has.
+[[gnu::noinline]] void add_host(const Spec& spec, const HostMemory& host, std::vector<Note>& notes) {
   const HostPoint* needed = host.needed();
   for (const HostPoint& point : host.points) {
     const bool asked = &point == needed || point.at == saving_point;
@@ -190,7 +190,7 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
 
 std::vector<Note> warnings_of(const Played& played, const RankReport& rank, std::optional<Bytes> memory, const HostMemory& host) {
   std::vector<Note> notes;
-  add_host(played.spec, host, notes);
+  if (played.spec.cluster.host_memory) add_host(played.spec, host, notes);
   add_combinations(played.spec, notes);
   if (std::optional<Note> note = about_order(played.spec, rank)) notes.push_back(*std::move(note));
   const std::optional<BaseQuantization>& base = played.spec.training.base_quantization;
