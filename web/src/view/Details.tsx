@@ -114,7 +114,6 @@ function Numbers({ rank, report: { step_time: time, host } }: { rank: RankReport
       <Number name={text.allocated} bytes={peak_allocated} meaning={text.allocatedMeaning} />
       <Number name={text.reserved} bytes={peak_reserved} meaning={most > peak_reserved ? text.reservedLate(gib(most)) : text.reservedMeaning} />
       <Number name={text.shown} bytes={device_total} meaning={text.shownMeaning(gib(peak_reserved + outside.low), gib(most + outside.high))} />
-      {host && <Number name={text.host} bytes={host.needed} meaning={text.hostMeaning(host.points.map(hostPoint).join('; '))} />}
       {time && (
         <div>
           <dt>{text.step}</dt>
@@ -126,6 +125,7 @@ function Numbers({ rank, report: { step_time: time, host } }: { rank: RankReport
           </dd>
         </div>
       )}
+      {host && <Number name={text.host} bytes={host.needed} meaning={text.hostMeaning(host.points.map(hostPoint).join('; '))} />}
     </dl>
   );
 }
