@@ -10,7 +10,7 @@ test('the answer is there before anything is touched', async ({ page, site }) =>
   await expect(verdict(page)).toContainText('GiB');
   await expect(page.locator('button.bar').nth(2)).toBeVisible();
   for (const method of ['One GPU', 'DDP × 8', 'FSDP2 × 8']) await expect(bar(page, method)).toContainText('GiB');
-  await expect(page.locator('.three dt')).toHaveText(['Allocated', 'Reserved', 'nvidia-smi shows', 'A step takes']);
+  await expect(page.locator('.three dt')).toHaveText(['Allocated', 'Reserved', 'nvidia-smi shows', 'A step takes', 'Host memory']);
   await expect(page).toHaveURL(site.root);
 });
 

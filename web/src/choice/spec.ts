@@ -131,6 +131,11 @@ function ownMix(settings: Settings, data: (kind: string, degree: number) => Json
 
 function dtypesOf(method: Method, kind: string, settings: Settings): JsonObject {
   if (!isFsdp(method, settings)) return {};
+  // accelerate's MixedPrecisionPolicy: both from the bf16 flag.
+  if (kind === 'fsdp2' && settings.loop !== 'plain' && settings.param_dtype === 'auto') {
+    const dtype = settings.autocast === 'none' ? null : settings.autocast;
+    return { param_dtype: dtype, reduce_dtype: dtype };
+  }
   const param_dtype = fsdpParamDtype(settings);
   const reduce_dtype = settings.reduce_dtype === 'none' ? null : settings.reduce_dtype;
   // FSDP1 has no null: what is not cast is said by its dtype.
