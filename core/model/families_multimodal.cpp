@@ -22,52 +22,55 @@ void nothing(C&, A&) {}
 
 std::int64_t side_of(std::int64_t count) { return static_cast<std::int64_t>(std::sqrt(static_cast<double>(count))); }
 
-// LlavaConfig: several layers' states beside each other, or another tower, are not played.
-void llava_config(C& whole, A& a) {
-  const nlohmann::json *layer = whole.file().find("vision_feature_layer"), *given = whole.file().object("vision_config");
-  if (layer && !layer->is_number_integer()) return;
-  if (given && given->value("model_type", "clip_vision_model") != "clip_vision_model") return;
-  PartOfConfig part(whole, "vision_config",
-                    given ? "hidden_size=1024 num_attention_heads=12 hidden_act=quick_gelu"
-                          : "hidden_size=1024 num_attention_heads=16 hidden_act=quick_gelu");
-  C& c = part.config;
+// What CLIP and SigLIP say of themselves alike.
+Vision tower_of(C& c, Vision::Kind kind) {
   Vision vision;
-  vision.kind = Vision::Kind::llava;
-  vision.hidden = c.count("hidden_size", 1024);
-  vision.layers = c.count("num_hidden_layers", 24);
-  vision.heads = c.count("num_attention_heads", 16);
+  vision.kind = kind;
+  vision.hidden = c.count("hidden_size", 1);
+  vision.layers = c.count("num_hidden_layers", 1);
+  vision.heads = c.count("num_attention_heads", 1);
   vision.channels = c.count("num_channels", 3);
-  vision.side = c.count("image_size", 336);
-  vision.patch = c.count("patch_size", 14);
+  vision.side = c.count("image_size", 1);
+  vision.patch = c.count("patch_size", 1);
   vision.activation = activation_named(c.text("hidden_act"));
   vision.dropout = c.number("attention_dropout").value_or(0);
+  return vision;
+}
+
+bool is_sound(const Vision& vision) {
+  return vision.hidden % vision.heads == 0 && vision.patch <= vision.side && vision.activation != Activation::other &&
+         vision.projector_activation != Activation::other;
+}
+
+// LlavaConfig: several layers' states beside each other, or another tower, are not played.
+void llava_config(C& whole, A& a) {
+  const nlohmann::json* layer = whole.file().find("vision_feature_layer");
+  if (layer && !layer->is_number_integer()) return;
+  constexpr const char* kClip =
+      "model_type=clip_vision_model hidden_size=1024 num_hidden_layers=24 image_size=336 patch_size=14 hidden_act=quick_gelu "
+      "num_attention_heads=16";
+  constexpr const char* kClipOfFile =
+      "model_type=clip_vision_model hidden_size=1024 num_hidden_layers=24 image_size=336 patch_size=14 hidden_act=quick_gelu "
+      "num_attention_heads=12";
+  PartOfConfig part(whole, "vision_config", whole.file().object("vision_config") ? kClipOfFile : kClip);
+  if (part.config.text("model_type") != "clip_vision_model") return;
+  Vision vision = tower_of(part.config, Vision::Kind::llava);
   vision.keeps_first = whole.text("vision_feature_select_strategy") == "full";
   vision.projector_activation = activation_named(whole.text("projector_hidden_act"));
   const std::int64_t from_end = layer ? layer->get<std::int64_t>() : -2;
-  const std::int64_t taken = from_end < 0 ? vision.layers + 1 + from_end : from_end;
-  if (taken < 0 || taken > vision.layers || vision.hidden % vision.heads != 0) return;
-  if (vision.activation == Activation::other || vision.projector_activation == Activation::other) return;
-  vision.taken = taken;
+  vision.taken = from_end < 0 ? vision.layers + 1 + from_end : from_end;
+  if (!is_sound(vision) || vision.taken < 0 || vision.taken > vision.layers) return;
   a.vision = std::make_shared<const Vision>(std::move(vision));
 }
 
 // Gemma3Config: a tower with a head is not played.
 void gemma3_config(C& whole, A& a) {
-  PartOfConfig part(whole, "vision_config", "num_attention_heads=12 hidden_act=gelu_pytorch_tanh vision_use_head=true");
-  C& c = part.config;
-  Vision vision;
-  vision.kind = Vision::Kind::gemma3;
-  vision.hidden = c.count("hidden_size", 768);
-  vision.layers = c.count("num_hidden_layers", 12);
-  vision.heads = c.count("num_attention_heads", 12);
-  vision.channels = c.count("num_channels", 3);
-  vision.side = c.count("image_size", 224);
-  vision.patch = c.count("patch_size", 16);
-  vision.activation = activation_named(c.text("hidden_act"));
-  vision.dropout = c.number("attention_dropout").value_or(0);
+  PartOfConfig part(whole, "vision_config",
+                    "hidden_size=768 num_hidden_layers=12 num_attention_heads=12 image_size=224 patch_size=16 "
+                    "hidden_act=gelu_pytorch_tanh vision_use_head=true");
+  Vision vision = tower_of(part.config, Vision::Kind::gemma3);
   vision.side_tokens = side_of(whole.count("mm_tokens_per_image", 256));
-  if (c.flag("vision_use_head") || vision.activation == Activation::other || vision.hidden % vision.heads != 0) return;
-  if (vision.side / vision.patch < vision.side_tokens) return;
+  if (part.config.flag("vision_use_head") || !is_sound(vision) || vision.side / vision.patch < vision.side_tokens) return;
   a.vision = std::make_shared<const Vision>(std::move(vision));
 }
 

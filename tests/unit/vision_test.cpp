@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "estimates.h"
+#include "files.h"
 
 // Images among the words. What they allocate is held against PyTorch in tests/vectors/vision.jsonl; here what a spec may ask for.
 namespace llmem {
@@ -39,6 +40,21 @@ TEST(Images, TrainTheTower) {
 TEST(Images, AreRefusedWhereNothingSees) {
   EXPECT_EQ(problem_at(with_images("meta-llama/Llama-3.1-8B", 1, 2048)), "/training/images");
   EXPECT_EQ(problem_at(with_images("Qwen/Qwen2.5-VL-7B-Instruct", 1, 2048)), "/training/images");
+}
+
+// A tower that a pasted config says strangely is named or refused, never run.
+TEST(Images, OfStrangeTowersAreAProblem) {
+  const auto with_tower = [](const char* key, const Json& value) {
+    Json config = file_json("presets/models/llava-hf__llava-1.5-7b-hf.json")["config"];
+    config["vision_config"][key] = value;
+    Json spec = with_images("", 1, 1024);
+    spec["model"] = {{"config", config}};
+    return problem_at(spec);
+  };
+  EXPECT_EQ(with_tower("model_type", 5), "/model/config/vision_config/model_type");
+  EXPECT_EQ(with_tower("model_type", nullptr), "");  // as if left out
+  EXPECT_EQ(with_tower("model_type", "siglip_vision_model"), "/training/images");
+  EXPECT_EQ(with_tower("patch_size", 1000), "/training/images");  // larger than the image
 }
 
 }  // namespace
