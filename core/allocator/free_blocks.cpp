@@ -9,21 +9,45 @@ bool is_before(const FreeBlocks::Entry& entry, std::int64_t size, std::uint64_t 
   return entry.size != size ? entry.size < size : entry.address < address;
 }
 
+}  // namespace
+
 // Linear for the short runs that are the rule, then by halves.
-std::size_t position_in(const std::vector<FreeBlocks::Entry>& run, std::int64_t size, std::uint64_t address) {
-  std::size_t low = 0, high = run.size();
+std::size_t FreeBlocks::Run::position(std::int64_t size, std::uint64_t address) const {
+  std::size_t low = begin_, high = entries_.size();
   while (high - low > 8) {
     const std::size_t middle = (low + high) / 2;
-    if (is_before(run[middle], size, address))
+    if (is_before(entries_[middle], size, address))
       low = middle + 1;
     else
       high = middle;
   }
-  while (low < high && is_before(run[low], size, address)) ++low;
-  return low;
+  while (low < high && is_before(entries_[low], size, address)) ++low;
+  return low - begin_;
 }
 
-}  // namespace
+void FreeBlocks::Run::insert(std::size_t index, const Entry& entry) {
+  const auto at = entries_.begin() + static_cast<std::ptrdiff_t>(begin_ + index);
+  if (begin_ > 0 && index < size() / 2) {
+    const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(begin_--);
+    *std::move(first, at, first - 1) = entry;
+  } else {
+    entries_.insert(at, entry);
+  }
+}
+
+void FreeBlocks::Run::erase(std::size_t index) {
+  const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(begin_), at = first + static_cast<std::ptrdiff_t>(index);
+  if (index < size() / 2) {
+    std::move_backward(first, at, at + 1);
+    ++begin_;
+  } else {
+    entries_.erase(at);
+  }
+  if (empty()) {
+    entries_.clear();
+    begin_ = 0;
+  }
+}
 
 // Monotonic in size: the exponent of two, then the three bits that follow the leading one.
 int FreeBlocks::run_of(std::int64_t size) {
@@ -34,20 +58,20 @@ int FreeBlocks::run_of(std::int64_t size) {
 void FreeBlocks::insert(std::int64_t size, std::uint64_t address, std::int32_t block) {
   const int r = run_of(size);
   auto& run = run_[r];
-  run.insert(run.begin() + static_cast<std::ptrdiff_t>(position_in(run, size, address)), Entry{size, address, block});
+  run.insert(run.position(size, address), {size, address, block});
   filled_[r / 64] |= std::uint64_t{1} << (r % 64);
 }
 
 FreeBlocks::Position FreeBlocks::find(std::int64_t size, std::uint64_t address) const {
   const int r = run_of(size);
-  return {r, position_in(run_[r], size, address)};
+  return {r, run_[r].position(size, address)};
 }
 
 void FreeBlocks::erase(std::int64_t size, std::uint64_t address) { erase(find(size, address)); }
 
 void FreeBlocks::erase(Position at) {
   auto& run = run_[at.run];
-  run.erase(run.begin() + static_cast<std::ptrdiff_t>(at.index));
+  run.erase(at.index);
   if (run.empty()) filled_[at.run / 64] &= ~(std::uint64_t{1} << (at.run % 64));
 }
 
@@ -78,7 +102,7 @@ FreeBlocks::Position FreeBlocks::first_from(int run) const {
 FreeBlocks::Position FreeBlocks::lower_bound(std::int64_t size) const {
   const int r = run_of(size);
   const auto& run = run_[r];
-  const std::size_t index = position_in(run, size, 0);
+  const std::size_t index = run.position(size, 0);
   return index < run.size() ? Position{r, index} : first_from(r + 1);
 }
 
