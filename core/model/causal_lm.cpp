@@ -288,6 +288,17 @@ LayerContext cast_context(LayerContext context, Dtype dtype) {
 
 }  // namespace
 
+namespace {
+
+// A hook of a layer is of its module.
+template <class Hook>
+Tensor in_layer(const Tensor& hidden, int layer, const Hook& hook) {
+  const ModuleScope scope(hidden.device(), std::to_string(layer));
+  return hook(layer, hidden);
+}
+
+}  // namespace
+
 Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const ForwardOptions& options, const UnitHooks& hooks, int first,
                             int end) const {
   Device& device = hidden.device();
@@ -299,7 +310,7 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
   for (int i = first; i < end; ++i) {
     if (crosses(i)) continue;
     Tensor next;
-    if (around) hidden = hooks.before(i, hidden);
+    if (around) hidden = in_layer(hidden, i, hooks.before);
     LayerContext context = hooks.cast ? cast_context(given, *hooks.cast) : given;
     if (!architecture_->sliding.empty()) {  // a layer is given the mask and the angles of its kind
       const bool slides = architecture_->sliding[static_cast<std::size_t>(i)];
@@ -315,7 +326,7 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
     const Checkpointing checkpointing = i % options.checkpoint_every == 0 ? options.checkpointing : Checkpointing::none;
     if (options.checkpoints_inside_hooks) {
       hidden = run_layer(i, hidden, context, inner, nullptr, checkpointing);
-      if (around) hidden = hooks.after(i, hidden);
+      if (around) hidden = in_layer(hidden, i, hooks.after);
       continue;
     }
     switch (checkpointing) {
@@ -341,7 +352,7 @@ Tensor CausalLm::run_layers(Tensor hidden, const LayerContext& given, const Forw
         break;
       }
     }
-    if (around) hidden = hooks.after(i, hidden);
+    if (around) hidden = in_layer(hidden, i, hooks.after);
     kept = std::move(next);
   }
   return hidden;

@@ -113,17 +113,18 @@ void quantize_linears(Device& device, const CausalLm& model, const BaseQuantizat
 }
 
 void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
-                    const std::vector<Tensor>& others) {
+                    const std::vector<NamedTensor>& others) {
   std::vector<TensorImpl*> converted;
   quantize_linears(device, model, quantization, dtype, {});
   for (const NamedLinear* each : converted_linears(model, quantization)) converted.push_back(each->linear.weight.get());
-  for (const Tensor& tensor : others) {
-    if (std::find(converted.begin(), converted.end(), tensor.get()) != converted.end()) continue;
-    tensor->storage->allocate();
-    device.set_category(tensor->storage->allocation, Category::weights);
+  for (const NamedTensor& each : others) {
+    if (std::find(converted.begin(), converted.end(), each.tensor.get()) != converted.end()) continue;
+    const ModuleScope scope(device, module_of(each.name));
+    each.tensor->storage->allocate();
+    device.set_category(each.tensor->storage->allocation, Category::weights);
   }
   // A tied head is made, too, until the weights are tied again.
-  if (tied_head) device.scratch(others.front()->storage->bytes);
+  if (tied_head) device.scratch(others.front().tensor->storage->bytes);
 }
 
 void prepare_for_training(Device& device, const std::vector<NamedTensor>& parameters) {

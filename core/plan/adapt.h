@@ -13,7 +13,7 @@ namespace llmem {
 // Gives a model that was made without memory the one that a quantised model has after loading: the quantised weights first, then what
 // stays as it is, in the order of the modules. `others`: every parameter and buffer, in that order.
 void load_quantized(Device& device, const CausalLm& model, const BaseQuantization& quantization, Dtype dtype, bool tied_head,
-                    const std::vector<Tensor>& others);
+                    const std::vector<NamedTensor>& others);
 
 // The same of a model whose parameters are given memory later: `pack` gives a weight's packed values their tensor, of these sizes. The
 // scales get memory at once.

@@ -87,7 +87,7 @@ std::vector<std::vector<NamedTensor>> parameter_groups(const Spec& spec, const R
 
 Rank whole_model(Device& device, const Spec& spec, const Architecture& architecture) {
   const Training& training = spec.training;
-  std::vector<Tensor> all;
+  std::vector<NamedTensor> all;
   Rank rank;
   rank.model = std::make_unique<CausalLm>(architecture, spec.training.weights, [&](const TensorRequest& request) {
     const ModuleScope scope(device, module_of(request.name));
@@ -98,7 +98,7 @@ Rank whole_model(Device& device, const Spec& spec, const Architecture& architect
       return made;
     if (!training.base_quantization) made->storage->allocate();
     device.set_category(made->storage->allocation, Category::weights);
-    all.push_back(made);
+    all.push_back({request.name, made});
     if (request.kind != TensorRequest::parameter)
       rank.buffers.push_back(made);
     else if (training.method == Method::full && trains(training, request.name))

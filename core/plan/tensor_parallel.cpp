@@ -30,8 +30,8 @@ bool on_mesh(const CausalLm::Split& split, const std::string& name) {
 struct MeshGroup {
   std::vector<NamedTensor> parameters;
   std::vector<GradientPlace> places;
-  int mesh_dims = 0;            // over how many the norm is reduced
-  std::int64_t replicated = 0;  // gradients that are the same along one of them: their norms count once
+  std::vector<std::size_t> replicated;  // which gradients are the same along one of the mesh's dimensions: their norms count once
+  int mesh_dims = 0;                    // over how many the norm is reduced
 
   Dtype dtype() const { return parameters.front().tensor.dtype(); }
 };
@@ -42,23 +42,29 @@ Tensor scalar(Device& device, Dtype dtype) { return device.empty({}, dtype); }
 Tensor total_norm(Device& device, const MeshGroup& group) {
   constexpr std::int64_t chunk = 65'536;
   const auto count = static_cast<std::int64_t>(group.parameters.size());
+  const auto scope_of = [&](std::size_t i) { return ModuleScope(device, module_of(group.parameters[i].name)); };
+  const auto norm_of = [&](std::size_t i) {
+    const ModuleScope scope = scope_of(i);
+    return scalar(device, group.dtype());
+  };
   std::vector<Tensor> norms;
   {
     std::vector<Tensor> reduced;
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
       const Tensor& parameter = group.parameters[i].tensor;
+      const ModuleScope scope = scope_of(i);
       if (group.places[i] == GradientPlace::in_parts) reduced.push_back(device.empty(parameter.sizes(), parameter.dtype()));
       const bool whole = group.places[i] == GradientPlace::whole;
       largest = std::max(largest, whole ? Tensor(parameter->grad).numel() : parameter.numel());
     }
     const Tensor partial = device.empty({count, divide_up(largest, chunk)}, Dtype::float32);
-    for (std::int64_t i = 0; i < count; ++i) norms.push_back(scalar(device, group.dtype()));
+    for (std::size_t i = 0; i < group.parameters.size(); ++i) norms.push_back(norm_of(i));
   }
   Tensor stacked;
   {
     std::vector<Tensor> shares;
-    for (std::int64_t i = 0; i < group.replicated; ++i) shares.push_back(scalar(device, group.dtype()));
+    for (const std::size_t i : group.replicated) shares.push_back(norm_of(i));
     stacked = device.empty({count}, group.dtype());
   }
   const Tensor own = stacked;
@@ -100,6 +106,7 @@ void redistribute_for_update(const MeshGroup& group, int lists) {
     for (std::size_t p = 0; p < group.parameters.size(); ++p) {
       if (group.places[p] == GradientPlace::same) continue;
       const Tensor& parameter = group.parameters[p].tensor;
+      const ModuleScope scope(parameter.device(), module_of(group.parameters[p].name));
       made.push_back(redistributed(group.places[p], parameter, Tensor(parameter->grad)));
     }
   }
@@ -162,7 +169,8 @@ void set_mesh_groups(Rank& rank, Device& device, const CausalLm::Split& split, b
     group.mesh_dims = (meshed ? 1 : 0) + (sharded ? 1 : 0);
     // A shard's gradient has been brought to its place by the reduction.
     group.places.push_back(sharded ? GradientPlace::same : place);
-    if (place == GradientPlace::in_parts || (place == GradientPlace::whole && !sharded)) ++group.replicated;
+    if (place == GradientPlace::in_parts || (place == GradientPlace::whole && !sharded))
+      group.replicated.push_back(group.parameters.size());
     group.parameters.push_back(p);
   }
   rank.clip = [&device, groups] { clip_groups(device, *groups); };

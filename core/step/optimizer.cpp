@@ -108,7 +108,10 @@ Tensor clip_gradients(Device& device, const std::vector<NamedTensor>& parameters
     std::vector<Tensor> norms;
     {
       const Tensor partial = device.empty({count, divide_up(largest, chunk)}, Dtype::float32);
-      for (std::int64_t i = 0; i < count; ++i) norms.push_back(scalar());
+      for (const NamedTensor& p : parameters) {
+        const ModuleScope scope(device, module_of(p.name));
+        norms.push_back(scalar());
+      }
     }
     const Tensor stacked = device.empty({count}, dtype);
     const Tensor summed = sharded ? sum_over_ranks(device, stacked) : Tensor();

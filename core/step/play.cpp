@@ -107,7 +107,10 @@ class TrainingLoop {
       const auto own = std::make_shared<Optimizers>();
       append_optimizers(*own, device_, {each}, training_.optimizer);
       each.tensor->accumulator->post_hook = [this, own, parameter = each.tensor.get()] {
+        const std::uint32_t running = device_.module();
+        device_.set_module(0);  // states are the parameter's, not of the module whose backward runs
         update_all(device_, *own);
+        device_.set_module(running);
         parameter->grad.reset();
       };
     }
