@@ -7,6 +7,7 @@
 
 #include "allocator/replay.h"
 #include "report/report.h"
+#include "step/few_layers.h"
 #include "step/play.h"
 #include "trace/turns.h"
 
@@ -58,6 +59,12 @@ std::optional<Trace> play_turns(const Spec& spec, const Architecture& architectu
   return with_more_turns(std::move(few), turns, more);
 }
 
+Trace play_layers(const Spec& spec, const Architecture& architecture, bool keep_shapes, std::int64_t micro_batches = all_micro_batches) {
+  if (!keep_shapes)
+    if (std::optional<Trace> trace = play_few_layers(spec, architecture, micro_batches)) return std::move(*trace);
+  return play(spec, architecture, keep_shapes, micro_batches);
+}
+
 }  // namespace
 
 RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, bool keep_shapes) {
@@ -65,7 +72,7 @@ RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, b
   if (std::optional<Trace> trace = play_turns(spec, architecture, keep_shapes)) return {std::move(*trace), true};
   const std::int64_t all = spec.training.accumulation;
   for (std::int64_t played = kFirstTry; played < all;) {
-    RepeatedPlay result{play(spec, architecture, keep_shapes, played), false};
+    RepeatedPlay result{play_layers(spec, architecture, keep_shapes, played), false};
     const std::int64_t period = period_of(spec, result.trace, played);
     // The last micro-batch must find what it would find: whole periods are left out.
     const std::int64_t more = period > 0 ? (all - played) % period : 0;
@@ -73,7 +80,7 @@ RepeatedPlay play_repeated(const Spec& spec, const Architecture& architecture, b
     if (result.settled || played >= kMost) return result;
     played = more > 0 ? played + more : played * kTimesMore;
   }
-  return {play(spec, architecture, keep_shapes), true};
+  return {play_layers(spec, architecture, keep_shapes), true};
 }
 
 }  // namespace llmem

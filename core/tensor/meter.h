@@ -94,6 +94,7 @@ class Meter {
     work.doing = doing;
     work.again = again;
     work.phase = static_cast<std::uint32_t>(trace_.phases.size() - 1);
+    work.event = trace_.events.size();
     return work;
   }
 

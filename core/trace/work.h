@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -35,6 +36,7 @@ struct Work {
   std::int64_t flops = 0;    // product, attention
   std::int64_t bytes = 0;    // moved to and from GPU memory; communicate: of the whole tensor, gathered or not yet reduced
   std::int64_t outer = 0;    // product, attention: of the bytes, the activations that other kernels write or read
+  std::size_t event = 0;     // after how many requests and frees it was written down
 };
 
 }  // namespace llmem
