@@ -10,7 +10,7 @@
 namespace llmem {
 namespace {
 
-void mix(std::size_t& hash, std::size_t with) { hash = (hash ^ with) * 0x9E3779B97F4A7C15u; }
+void mix(std::uint64_t& hash, std::uint64_t with) { hash = (hash ^ with) * 0x9E3779B97F4A7C15u; }
 
 // The layer in "model.layers.3.mlp.up_proj.weight", and what follows it; -1: in none.
 std::int64_t layer_of(std::string_view name, std::string_view prefix, std::string_view& rest) {
@@ -21,21 +21,22 @@ std::int64_t layer_of(std::string_view name, std::string_view prefix, std::strin
 }
 
 // Equal for layers that are alike.
-std::vector<std::size_t> kinds_of_layers(const Architecture& a) {
-  std::vector<std::size_t> kinds(static_cast<std::size_t>(a.layers));
+std::vector<std::uint64_t> kinds_of_layers(const Architecture& a) {
+  std::vector<std::uint64_t> kinds(static_cast<std::size_t>(a.layers));
   const std::string prefix = layers_prefix(a);
   for (const Parameter& each : a.tensors) {
     std::string_view rest;
     const std::int64_t layer = layer_of(each.name, prefix, rest);
     if (layer < 0 || layer >= a.layers) continue;
-    std::size_t& kind = kinds[static_cast<std::size_t>(layer)];
+    std::uint64_t& kind = kinds[static_cast<std::size_t>(layer)];
     mix(kind, std::hash<std::string_view>()(rest));
-    for (const std::int64_t size : each.shape) mix(kind, static_cast<std::size_t>(size));
-    mix(kind, static_cast<std::size_t>(each.kind) * 64 + (each.dtype ? static_cast<std::size_t>(*each.dtype) + 1 : 0));
+    for (const std::int64_t size : each.shape) mix(kind, static_cast<std::uint64_t>(size));
+    mix(kind, static_cast<std::uint64_t>(each.kind) * 64 + (each.dtype ? static_cast<std::uint64_t>(*each.dtype) + 1 : 0));
   }
   for (const std::vector<bool>* flags : {&a.sliding, &a.unturned, &a.experts.layers, &a.attends, &a.crosses})
     for (std::size_t i = 0; i < std::min(flags->size(), kinds.size()); ++i) mix(kinds[i], (*flags)[i] ? 1 : 0);
-  for (std::size_t i = 0; i < std::min(a.layer_kinds.size(), kinds.size()); ++i) mix(kinds[i], static_cast<std::size_t>(a.layer_kinds[i]));
+  for (std::size_t i = 0; i < std::min(a.layer_kinds.size(), kinds.size()); ++i)
+    mix(kinds[i], static_cast<std::uint64_t>(a.layer_kinds[i]));
   return kinds;
 }
 
@@ -52,7 +53,7 @@ std::string layers_prefix(const Architecture& a) { return std::string(a.names.mo
 
 std::optional<RepeatedLayers> repeated_layers(const Architecture& a) {
   if (a.decoder_layers > 0) return std::nullopt;
-  const std::vector<std::size_t> kinds = kinds_of_layers(a);
+  const std::vector<std::uint64_t> kinds = kinds_of_layers(a);
   const std::int64_t all = a.layers;
   RepeatedLayers best;
   std::int64_t fewest = all;
