@@ -61,9 +61,9 @@ std::optional<RepeatedLayers> repeated_layers(const Architecture& a) {
     for (std::int64_t begin = 0, end = 0; begin + 3 * period <= all; begin = end + 1) {
       end = begin;
       while (end + period < all && kinds[static_cast<std::size_t>(end)] == kinds[static_cast<std::size_t>(end + period)]) ++end;
-      // Before those that come again a period, of two layers at least, for the first of all asks for more (cuBLAS's workspace), and one after them.
-      const std::int64_t first = begin + std::max<std::int64_t>(period, 2);
-      const std::int64_t times = (end + period - first) / period - 2, played = 2 * (all - times * period) - period;
+      // Before and behind those that come again is a layer as they have beside them. The first of all asks for more (cuBLAS's workspace).
+      const std::int64_t first = std::max<std::int64_t>(begin + 1, 2);
+      const std::int64_t times = (end - first - 1) / period, played = 2 * (all - times * period) - period;
       if (times <= 0 || played >= fewest) continue;
       fewest = played;
       best = {first, period, times};
