@@ -61,8 +61,9 @@ std::optional<RepeatedLayers> repeated_layers(const Architecture& a) {
     for (std::int64_t begin = 0, end = 0; begin + 3 * period <= all; begin = end + 1) {
       end = begin;
       while (end + period < all && kinds[static_cast<std::size_t>(end)] == kinds[static_cast<std::size_t>(end + period)]) ++end;
-      // Before and behind those that come again is a layer as they have beside them. The first of all asks for more (cuBLAS's workspace).
-      const std::int64_t first = std::max<std::int64_t>(begin + 1, 2);
+      // Before those that come again a layer of each kind stays, for the first of a kind is the last to let go of what they share (angles), and the
+      // first of all asks for more (cuBLAS's workspace); behind them one that is as they have beside them.
+      const std::int64_t first = std::max<std::int64_t>(begin + period, 2);
       const std::int64_t times = (end - first - 1) / period, played = 2 * (all - times * period) - period;
       if (times <= 0 || played >= fewest) continue;
       fewest = played;

@@ -154,13 +154,13 @@ TEST(Layers, ComeAgainInPeriods) {
   const std::optional<RepeatedLayers> found = repeated_layers(architecture);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->period, 4);
-  EXPECT_EQ(found->first, 2);  // behind the first of all, which is of no other's kind, and one that has its like
-  EXPECT_EQ(found->times, 8);  // of nine periods from there on the first stays, and two layers behind the last
-  const Architecture fewer = without_layers(architecture, found->first, 32);
-  EXPECT_EQ(fewer.layers, 8);
-  EXPECT_EQ(fewer.sliding.size(), 8u);
-  ASSERT_EQ(fewer.tensors.size(), 8u);
-  EXPECT_EQ(fewer.tensors[7].name, "model.layers.7.norm.weight");
+  EXPECT_EQ(found->first, 5);  // behind the first of all, which is of no other's kind, and a period
+  EXPECT_EQ(found->times, 7);  // of eight periods and three layers from there on a period and the layers stay
+  const Architecture fewer = without_layers(architecture, found->first, 28);
+  EXPECT_EQ(fewer.layers, 12);
+  EXPECT_EQ(fewer.sliding.size(), 12u);
+  ASSERT_EQ(fewer.tensors.size(), 12u);
+  EXPECT_EQ(fewer.tensors[11].name, "model.layers.11.norm.weight");
   EXPECT_EQ(fewer.tensors[0].shape.front(), 16);
 }
 
