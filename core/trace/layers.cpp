@@ -60,19 +60,22 @@ class History {
 
   // Where counters are read, peaks start anew or the cache is emptied, runs end.
   void cut() {
-    std::vector<std::size_t> stops(trace.peak_resets);
-    stops.insert(stops.end(), trace.cache_flushes.begin(), trace.cache_flushes.end());
-    for (const Point& point : trace.points) stops.push_back(point.event);
-    stops.push_back(trace.events.size());
-    std::sort(stops.begin(), stops.end());
-    std::size_t event = 0, point = 0;
-    for (const std::size_t stop : stops) {
+    for (std::size_t event = 0, point = 0, reset = 0, flush = 0; event < trace.events.size();) {
       while (point < trace.points.size() && trace.points[point].event <= event) ++point;
-      const std::string& at = point < trace.points.size() ? trace.points[point].at : std::string();
-      // While layers run, what is freed is freed by the one that runs. Else each tensor of a list goes with its own.
-      const bool layers_run = at.find(".forward") != std::string::npos || at.find(".backward") != std::string::npos;
-      if (event < stop) cut_section(event, stop, layers_run);
-      event = std::max(event, stop);
+      while (reset < trace.peak_resets.size() && trace.peak_resets[reset] <= event) ++reset;
+      while (flush < trace.cache_flushes.size() && trace.cache_flushes[flush] <= event) ++flush;
+      std::size_t stop = trace.events.size();
+      if (reset < trace.peak_resets.size()) stop = std::min(stop, trace.peak_resets[reset]);
+      if (flush < trace.cache_flushes.size()) stop = std::min(stop, trace.cache_flushes[flush]);
+      bool layers_run = false;
+      if (point < trace.points.size()) {
+        const auto& [at, end] = trace.points[point];
+        stop = std::min(stop, end);
+        // While layers run, what is freed is freed by the one that runs. Else each tensor of a list goes with its own.
+        layers_run = at.find(".forward") != std::string::npos || at.find(".backward") != std::string::npos;
+      }
+      cut_section(event, stop, layers_run);
+      event = stop;
     }
   }
 
