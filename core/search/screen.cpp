@@ -144,17 +144,16 @@ class Screener::Screening {
     if (layers <= 2 * few_ + 1) return std::nullopt;
     Spec spec = spec_;
     spec.training.accumulation = std::min(spec.training.accumulation, kPlayedMicroBatches);
-    Least& least = screener_.least_[without_micro_batch(change_)];
     const std::int64_t rows = spec.training.micro_batch;
     const bool accumulates = spec.training.accumulation > 1;
-    if (least.rows > 0 && least.rows <= rows) {
-      const Probe known{least.accumulates && !accumulates ? least.probe.forward : least.probe.held, 0};
+    for (const Least* least : least_of_as_many_rows(rows)) {
+      const Probe known{least->accumulates && !accumulates ? least->probe.forward : least->probe.held, 0};
       if (does_not_fit(known)) return known;
     }
     Json key = change_;
     forget_copies(spec, key);
     const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) { return probe_of(known_play(key, spec, n), spec); });
-    if (probe) least = {rows, accumulates, *probe, {}};
+    if (probe) screener_.least_[without_micro_batch(change_)] = {rows, accumulates, *probe, {}};
     return probe;
   }
 
@@ -163,10 +162,9 @@ class Screener::Screening {
     const std::int64_t m = spec_.pipeline.microbatches, in_flight = std::min(m, spec_.pipeline.degree);
     const std::int64_t rows = spec_.training.micro_batch;
     const std::int64_t layers = divide_up(question_.architecture->layers, spec_.pipeline.degree);
-    Least& least = screener_.least_[without_micro_batch(change_)];
-    if (least.rows > 0 && least.rows <= rows) {
+    for (const Least* least : least_of_as_many_rows(rows)) {
       const std::optional<Probe> known =
-          along_layers(layers, [&](std::int64_t n) { return Probe{held_of_stage(*least.stages.at(n), in_flight, m)}; });
+          along_layers(layers, [&](std::int64_t n) { return Probe{held_of_stage(*least->stages.at(n), in_flight, m)}; });
       if (does_not_fit(*known)) return known;
     }
     Least played{rows, false, {}, {}};
@@ -175,8 +173,25 @@ class Screener::Screening {
           stage(n, m < kFirstStage.microbatches ? StagePlay{std::max<std::int64_t>(2, in_flight), m, 0} : kFirstStage);
       return play ? std::optional(probe_of_stage(*play, in_flight)) : std::nullopt;
     });
-    if (probe) least = std::move(played);
+    if (probe) screener_.least_[without_micro_batch(change_)] = std::move(played);
     return probe;
+  }
+
+  // What is known of this question's like with as many rows or fewer, and of what holds no more than that.
+  std::vector<const Least*> least_of_as_many_rows(std::int64_t rows) const {
+    std::vector<const Least*> known;
+    const auto add = [&](Json change) {
+      const auto found = screener_.least_.find(without_micro_batch(std::move(change)));
+      if (found != screener_.least_.end() && found->second.rows <= rows) known.push_back(&found->second);
+    };
+    add(change_);
+    // Copies do the same with larger shards, and keep them for longer.
+    if (spec_.data.kind == DataKind::fsdp2 && spec_.data.replicate > 1) {
+      Json all_cut = change_;
+      all_cut["parallel"]["data"].erase("replicate");
+      add(std::move(all_cut));
+    }
+    return known;
   }
 
   // The last holds one microbatch at a time.
@@ -206,7 +221,7 @@ class Screener::Screening {
     spec.pipeline.microbatches = played.microbatches;
     Json key = change_;
     forget_copies(spec, key);
-    spec.rank = played.position * spec.data.degree * spec.tensor.degree * spec.context.degree;
+    spec.rank = played.position == 0 ? 0 : spec.world() - 1;  // as the whole is played: in a ring not all do the same
     key["parallel"]["pipeline"] = {played.stages, played.microbatches, played.position};
     return known_play(std::move(key), spec, layers * played.stages);
   }
@@ -219,10 +234,7 @@ class Screener::Screening {
     std::vector<std::size_t> begins;
     for (const ShortPlay::Part& part : play.parts) begins.push_back(part.begin.work);
     begins.erase(begins.begin());
-    std::vector<double> moments;
-    for (const Moment& moment : moments_of(spec_, play.work, *machine_, begins))
-      // A ring's exchanges hide behind attention the more layers there are: so all are taken to be hidden.
-      moments.push_back(spec_.context.degree > 1 ? moment.all_hidden : moment.seconds);
+    const std::vector<double> moments = moments_of(spec_, play.work, *machine_, kernels(), begins);
     probe.seconds = all ? moments.back() : seconds_of_stage(play, moments, in_flight, m);
     return probe;
   }
@@ -267,12 +279,17 @@ class Screener::Screening {
     Probe probe = peaks_of(*played);
     if (!machine_) return probe;
     spec.data = spec_.data;  // its ranks lie as those of the whole
-    const StepTime time = step_time(spec, played->work, *machine_);
+    const StepTime time = step_time(spec, played->work, *machine_, kernels());
     const auto left_out = static_cast<double>(spec_.training.accumulation - spec.training.accumulation);
     probe.seconds = time.seconds + left_out * time.first_micro_batch;
-    // A ring's exchanges hide behind attention the more layers there are: so all are taken to be hidden.
-    if (spec_.context.degree > 1) probe.seconds -= time.communication - kInterference * time.communication_total;
     return probe;
+  }
+
+  // A ring's exchanges are asked for late where the host is not ahead yet, which it is the more the longer the play: so it takes no time.
+  Kernels kernels() const {
+    Kernels kernels;
+    kernels.at_once = spec_.context.degree > 1;
+    return kernels;
   }
 
   const Architecture* with_layers(std::int64_t layers) {

@@ -108,7 +108,7 @@ class Clocks {
     for (const double end : stream_) advance_to(end, time_.communication);
   }
 
-  std::vector<Moment> moments() {
+  std::vector<double> moments() {
     keep_moment();
     return std::move(moments_);
   }
@@ -130,7 +130,10 @@ class Clocks {
  private:
   double hidden() const { return std::max(0.0, time_.communication_total - time_.communication); }
   double seconds_so_far() const { return compute_ + kInterference * hidden(); }
-  void keep_moment() { moments_.push_back({seconds_so_far(), compute_ - time_.communication + kInterference * time_.communication_total}); }
+  void keep_moment() { moments_.push_back(seconds_so_far()); }
+  void launch(int kernels) {
+    if (!kernels_.at_once) host_ += kernels * (in_python_ ? kLaunchForward : kLaunchBackward);
+  }
 
   void product(const Work& work) {
     const bool low = kernels_.float8 && work.dtype != Dtype::float32 && machine_.gpu.fp8_tflops > 0;
@@ -175,7 +178,7 @@ class Clocks {
 
   void kernel(double seconds, int launches, double& share) {
     const double begin = std::max(compute_, host_);
-    host_ += launches * (in_python_ ? kLaunchForward : kLaunchBackward);
+    launch(launches);
     time_.launch += begin - compute_;
     compute_ = begin + seconds;
     share += seconds;
@@ -187,7 +190,7 @@ class Clocks {
   void communicate(const Work& work) {
     const Placement placement = placement_of(work.group, work.ranks, spec_);
     const double seconds = seconds_of(work.collective, work.bytes, placement, machine_.links);
-    host_ += in_python_ ? kLaunchForward : kLaunchBackward;
+    launch(1);
     const bool of_weights = work.collective == Collective::all_gather && work.group == Among::shards;
     double& link = link_[work.group == Among::host ? 2 : (placement.crosses_nodes() ? 1 : 0)];
     const double begin = std::max({host_, link, stream_[work.stream], of_weights ? gate_[work.stream] : compute_});
@@ -213,7 +216,7 @@ class Clocks {
   double bandwidth_;
   bool in_python_ = true;
   double host_ = 0, compute_ = 0;
-  std::vector<Moment> moments_;
+  std::vector<double> moments_;
   std::vector<double> starts_;    // of compute_: where the micro-batches begin
   std::array<double, 3> link_{};  // when it is free: within the node, the network, to the host
   std::array<double, 8> stream_{}, gate_{};
@@ -307,8 +310,9 @@ StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine,
   return time;
 }
 
-std::vector<Moment> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const std::vector<std::size_t>& entries) {
-  Clocks clocks(spec, machine, {});
+std::vector<double> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels,
+                               const std::vector<std::size_t>& entries) {
+  Clocks clocks(spec, machine, kernels);
   clocks.run(trace, entries);
   return clocks.moments();
 }

@@ -16,6 +16,9 @@ struct Kernels {
   bool fused = false;   // chains of memory-bound kernels are one (torch.compile, Megatron with Transformer Engine)
   bool flash3 = false;  // attention kernels made for Hopper and newer
   bool float8 = false;  // matrix products in float8
+  // The host takes no time to launch: nothing is faster than that. (What waits less for the host may wait as much more for collectives, which
+  // counts half of what they hide beside kernels.)
+  bool at_once = false;
   // By how many ranks the work is divided that is played whole: all of it, the attention (divided by less than the tokens say), the update.
   double tensor = 1, attention = 1, update = 1;
 };
@@ -54,11 +57,8 @@ Placement placement_of(Among group, std::int32_t ranks, const Spec& spec);
 
 StepTime step_time(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels = {});
 
-// How long the step has taken when an entry of its work begins, and with every collective hidden behind computation.
-struct Moment {
-  double seconds = 0, all_hidden = 0;
-};
-// Of these entries, in ascending order, and of the end.
-std::vector<Moment> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const std::vector<std::size_t>& entries);
+// Seconds that the step has taken when each of these entries of its work begins, in ascending order, and at the end.
+std::vector<double> moments_of(const Spec& spec, const Trace& trace, const Machine& machine, const Kernels& kernels,
+                               const std::vector<std::size_t>& entries);
 
 }  // namespace llmem

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "embedded_presets.h"
@@ -146,6 +147,41 @@ TEST(PlaysOfRows, WhatLiesBetweenIsAsPlayed) {
   EXPECT_GT(followed, static_cast<int>(4 * all.size()));
 }
 
+// Where all ranks share one copy of the weights nothing is larger than where there are several copies.
+TEST(ShortPlay, WeightsThatAreCutMoreHoldNoMore) {
+  for (const Json& pipeline : {Json(), Json({{"degree", 3}, {"microbatches", 4}})}) {
+    for (const std::int64_t tensor : {1, 2}) {
+      for (const std::int64_t layers : {3, 4, 7}) {
+        for (const char* checkpointing : {"none", "full"}) {
+          for (const std::int64_t rows : {1, 4}) {
+            const auto held = [&](const Json& data) {
+              Json parallel = {{"data", data}};
+              if (!pipeline.is_null()) parallel["pipeline"] = pipeline;
+              if (tensor > 1) parallel["tensor"] = {{"degree", tensor}, {"sequence", true}, {"loss", true}};
+              const std::int64_t accumulation = pipeline.is_null() ? 2 : 1;
+              const Question question =
+                  question_of({{"checkpointing", checkpointing}, {"micro_batch", rows}, {"accumulation", accumulation}}, parallel,
+                              layers * (pipeline.is_null() ? 1 : 3));
+              const auto play = short_play(question.spec, *question.architecture);
+              return std::pair(peaks_of(*play).held, peaks_of(*play).forward);
+            };
+            const Json all_cut = {{"kind", "fsdp2"}, {"degree", 8}};
+            const auto least = held(all_cut);
+            for (const std::int64_t replicate : {2, 4}) {
+              Json copies = all_cut;
+              copies["replicate"] = replicate;
+              SCOPED_TRACE(copies.dump() + pipeline.dump() + checkpointing + std::to_string(layers));
+              const auto more = held(copies);
+              EXPECT_GE(more.first, least.first);
+              EXPECT_GE(more.second, least.second);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // A stage of a pipeline of any number of stages and microbatches, by the play of few.
 TEST(ShortPlay, StagesHoldAndTakeNoMoreThanPlayed) {
   for (Json parallel : pipelines()) {
@@ -169,17 +205,22 @@ TEST(ShortPlay, StagesHoldAndTakeNoMoreThanPlayed) {
           EXPECT_LE(held, whole);
           EXPECT_GE(held, 0.97 * whole);
           const Machine machine = *machine_of(question.spec.cluster);
-          const auto moments = [&](const ShortPlay& play) {
+          const auto moments = [&](const ShortPlay& play, bool at_once = false) {
             std::vector<std::size_t> begins;
             for (std::size_t i = 1; i < play.parts.size(); ++i) begins.push_back(play.parts[i].begin.work);
-            std::vector<double> seconds;
-            for (const Moment& moment : moments_of(question.spec, play.work, machine, begins)) seconds.push_back(moment.seconds);
-            return seconds;
+            Kernels kernels;
+            kernels.at_once = at_once;
+            return moments_of(question.spec, play.work, machine, kernels, begins);
           };
           const double seconds = seconds_of_stage(*play_of_few, moments(*play_of_few), in_flight, microbatches);
           // Of a single microbatch under DDP it knows no backward that is both the first and the last, which reduces.
           EXPECT_LE(seconds, 1.02 * moments(*all).back());
           EXPECT_GE(seconds, (microbatches == 1 ? 0.9 : 0.97) * moments(*all).back());
+          // Where launching takes no time little depends on how long the play is: making the batch, which is one of few.
+          const double least = seconds_of_stage(*play_of_few, moments(*play_of_few, true), in_flight, microbatches);
+          EXPECT_LE(least, (microbatches == 1 ? 1.005 : 1.0001) * moments(*all, true).back());
+          EXPECT_GE(least, (microbatches == 1 ? 0.9 : 0.99) * moments(*all, true).back());
+          EXPECT_LE(moments(*all, true).back(), moments(*all).back());
         }
       }
     }
