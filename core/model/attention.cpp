@@ -24,7 +24,7 @@ Tensor repeat_kv(const Tensor& states, std::int64_t times) {
 AttentionResult sdpa_attention(const Tensor& given_query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout,
                                bool repeats_keys, const Ring& ring) {
   if (ring.ranks > 1 && !ring.ulysses) {
-    const Tensor output = ring_attention(given_query, key, value, ring);
+    const Tensor output = ring_attention(given_query, key, value, dropout, ring);
     return {contiguous(transpose(output, 1, 2)), {}};
   }
   const bool fewer_keys = !mask && !repeats_keys && key.size(3) == value.size(3) && key.size(3) <= 256;

@@ -270,6 +270,17 @@ bool is_llamas_layer(const Architecture& a) {
          a.scaled_embedding == ScaledEmbedding::no && a.unturned.empty() && a.qk_norm_kind <= QkNorm::head && a.dropout == 0;
 }
 
+// What a split by tensors or stages leaves as it is: no rotary in some layers, and what tensor parallelism scales between its Linears.
+bool is_split_as_llama(const Architecture& a, bool in_stages) {
+  Architecture like = a;
+  like.unturned.clear();
+  if (!in_stages) {
+    like.scaled_residual = like.scaled_logits = like.scaled_queries = false;
+    like.scaled_embedding = ScaledEmbedding::no;
+  }
+  return is_llamas_layer(like);
+}
+
 // torchtitan has models of its own: of those, what is played.
 std::optional<Problem> check_torchtitan(const Spec& spec, const Architecture& a) {
   if (spec.training.stack != Stack::torchtitan || (is_llamas_layer(a) && !a.qkv_bias && !a.output_bias)) return std::nullopt;
@@ -298,7 +309,7 @@ std::optional<Problem> check_split(const Spec& spec, const Architecture& a) {
   if (a.vocab_size % ranks != 0) return does_not_divide("unsupported", a.vocab_size, "words, which is not supported yet");
   if (a.intermediate_size % ranks != 0)
     return does_not_divide("unsupported", a.intermediate_size, "features of the MLP, which is not supported yet");
-  if (!is_llamas_layer(a))
+  if (!is_split_as_llama(a, false))
     return Problem{"/parallel/tensor/degree", "unsupported", "tensor parallelism is not supported yet for \"" + a.model_type + "\""};
   if (a.tied_embeddings && (spec.pipeline.degree > 1 || (spec.tensor.hf_plan && spec.data.kind != DataKind::fsdp2)))
     return Problem{"/parallel/tensor/degree", "unsupported",
@@ -516,6 +527,8 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) && flattens)
     return {{"/training/adapter/targets", "unsupported",
              "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, which is not supported yet where FSDP shards them"}};
+  if (flattens && spec.training.method == Method::lora && !spec.training.adapter.modules_to_save.empty())
+    return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet where FSDP shards the copies"}};
   if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())
     return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet for \"" + a.model_type + "\""}};
   const bool calls_others = family.body != nullptr || a.experts.count > 0;
@@ -535,7 +548,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
         {"/parallel/pipeline/degree", "conflict", std::to_string(a.layers) + " layers do not fill " + std::to_string(stages) + " stages"}};
   if (spec.tensor.degree > 1)
     if (std::optional<Problem> problem = check_split(spec, a)) return {*std::move(problem)};
-  if (spec.pipeline.degree > 1 && !is_llamas_layer(a))
+  if (spec.pipeline.degree > 1 && !is_split_as_llama(a, true))
     return {{"/parallel/pipeline/degree", "unsupported", "pipeline stages are not supported yet for \"" + a.model_type + "\""}};
   if (bytes < 0x1p60) return {};
   return {{"/training/sequence", "range",

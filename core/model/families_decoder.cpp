@@ -220,7 +220,7 @@ void exaone4(C& c, A& a) {
   post_norms(a);
   normed_heads(a, QkNorm::head_transposed);
   const std::int64_t pattern = c.integer_or("sliding_window_pattern", 0, 0);
-  sliding_layers(c, a, [&](std::int64_t i) { return pattern > 0 && (i + 1) % pattern != 0 && i + 1 != a.layers; });
+  sliding_layers(c, a, [&](std::int64_t i) { return pattern > 0 && (i + 1) % pattern != 0; });
   if (a.sliding_window > 0) {
     a.unturned.assign(a.sliding.size(), false);
     for (std::size_t i = 0; i < a.unturned.size(); ++i) a.unturned[i] = !a.sliding[i];

@@ -536,15 +536,19 @@ std::vector<NamedTensor> with_adapters(const std::vector<NamedTensor>& tensors, 
 
 std::vector<Tensor> held_parameters(const CausalLm& model, const std::vector<NamedTensor>& adapters) {
   std::vector<Tensor> held;
-  for (const NamedTensor& each : with_adapters(model.parameters(), adapters)) {
-    if (each.tensor->storage->allocated()) {
-      held.push_back(each.tensor);
-      continue;
-    }
+  const std::vector<NamedTensor> all = with_adapters(model.parameters(), adapters);
+  for (const NamedTensor& each : all) {
+    if (each.tensor->storage->allocated()) held.push_back(each.tensor);
     for (const NamedLinear& linear : model.linears())
       if (linear.linear.weight.get() == each.tensor.get() && linear.linear.parts->quantized)
         held.push_back(linear.linear.parts->quantized->data);
   }
+  // A copy that trains (modules_to_save) has its original's name, and a module that has others inside has no place among the adapters.
+  const auto times = [](const std::vector<NamedTensor>& tensors, const std::string& name) {
+    return std::count_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
+  };
+  for (const NamedTensor& each : adapters)
+    if (times(all, each.name) <= times(model.parameters(), each.name)) held.push_back(each.tensor);
   return held;
 }
 

@@ -56,7 +56,7 @@ std::vector<NamedTensor> declare_adapters(const CausalLm& model, const AdapterOp
 // A model's tensors in some order of its modules, and each layer's adapters after the layer's own, as PEFT's module has them.
 std::vector<NamedTensor> with_adapters(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& adapters);
 
-// Every parameter as it is held, frozen or not: a quantised weight by its packed values.
+// Every parameter as it is held, frozen or not: a quantised weight by its packed values, copies that train behind all others.
 std::vector<Tensor> held_parameters(const CausalLm& model, const std::vector<NamedTensor>& adapters);
 
 }  // namespace llmem

@@ -114,6 +114,12 @@ class Reducer {
   // Reducer::finalize_backward: gradients that do not lie in their bucket are copied back.
   void backward_is_over() {
     if (!synchronize_) return;
+    // _delay_all_reduce: the first gradients of a static graph go into their buckets only now.
+    if (options_.static_graph && options_.gradient_as_bucket_view && !delayed_) {
+      for (const Place& place : places_)
+        if (place.parameter->grad) show_in_bucket(*place.parameter);
+    }
+    delayed_ = true;
     device_.meter.wait(all_reduce_stream);
     for (const Place& place : places_)
       if (!options_.gradient_as_bucket_view)
@@ -129,7 +135,7 @@ class Reducer {
     if (!clones) return loss;
     const OpScope op(device_, "ddp_sink");
     const Tensor cloned = clone(loss);
-    device_.scratch(logits);
+    if (logits > Bytes{}) device_.scratch(logits);
     return cloned;
   }
 
@@ -154,7 +160,8 @@ class Reducer {
     seen_gradients_ = true;
     if (!rebuilt_ && recording_order_) ready_.push_back(parameter);
     if (device_.meter.on) fill_bucket(*parameter.get());
-    if (options_.gradient_as_bucket_view) show_in_bucket(*parameter.get());
+    const bool later = options_.static_graph && !delayed_;
+    if (options_.gradient_as_bucket_view && !later) show_in_bucket(*parameter.get());
   }
 
   // Reducer::mark_bucket_ready: a bucket is reduced once its last gradient is in it.
@@ -223,6 +230,7 @@ class Reducer {
   Bucket ready_;  // parameters in the order in which their gradients became ready
   Tensor used_map_;
   bool seen_gradients_ = false, recording_order_ = true;
+  bool delayed_ = false;  // a static graph's first backward that synchronises is over
   bool rebuilds_ = true, rebuilt_ = false, synchronize_ = true, buffers_stale_ = true;
 };
 
@@ -250,7 +258,9 @@ Rank distributed_data_parallel(Device& device, const Spec& spec, const Architect
   rank.before_micro_batch = [reducer](bool synchronize) { reducer->before_forward(synchronize); };
   rank.after_backward.push_back([reducer] { reducer->backward_is_over(); });
   const Training& t = spec.training;
-  const Bytes logits = size_of(t.autocast.value_or(t.weights)) * (t.micro_batch * t.sequence * architecture.vocab_size);
+  // Liger's fused head makes no logits that the model could return.
+  const bool fused = t.loss == Loss::liger_fused_linear;
+  const Bytes logits = size_of(t.autocast.value_or(t.weights)) * (fused ? 0 : t.micro_batch * t.sequence * architecture.vocab_size);
   rank.hooks.after = [reducer, logits](int, const Tensor& loss) { return reducer->after_forward(loss, logits); };
   return rank;
 }

@@ -103,6 +103,7 @@ void read_deepspeed(ObjectReader& reader, DataParallel& data, const Training& tr
   sizes.boolean("contiguous_gradients", zero.contiguous_gradients);
   sizes.boolean("reduce_scatter", zero.reduce_scatter);
   sizes.boolean("round_robin_gradients", zero.round_robin_gradients);  // of stages 1 and 2
+  sizes.find("allgather_bucket_size");                                 // in what parts weights are gathered in place
   sizes.done();
   read_deepspeed_config(reader.object("config"), reader.at("config"), training, data, problems);
   if (training.weights == Dtype::float16) unsupported("/training/weights", "DeepSpeed over float16 weights");

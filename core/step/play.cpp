@@ -119,6 +119,7 @@ class TrainingLoop {
   void make_batch(std::int64_t rows) {
     const ModuleScope scope(device_, "batch");
     if (rank_.ring.ulysses) return make_own_batch(rows);
+    own_ids_.reset();  // the same memory
     ids_ = device_.empty({rows, training_.sequence}, Dtype::int64);
     labels_ = make_labels(device_, architecture_, training_, rows);
     if (!training_.images) return;

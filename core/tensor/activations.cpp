@@ -61,9 +61,9 @@ Tensor power(const Tensor& input) {
   grad.attach(result);
   grad.backward([self_ = std::move(self_)](Tensors& gradients) {
     const Tensor saved = self_.unpack();
-    Tensor power = empty_like(saved, saved.dtype());
-    power = empty_like(power, power.dtype());
-    return Tensors{elementwise(gradients[0], power)};
+    const Tensor power = empty_like(saved, saved.dtype());
+    const Tensor scaled = empty_like(power, power.dtype());
+    return Tensors{elementwise(gradients[0], scaled)};
   });
   return result;
 }

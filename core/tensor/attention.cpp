@@ -411,8 +411,10 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
   return flash_of_any_head(q, k, v, 0, FlashBuild::package);
 }
 
-FlashForward flash_forward(const Tensor& query, const Tensor& key, bool causal) {
-  return flash_kernel(query, key, 0, FlashBuild::pytorch, causal);
+FlashForward flash_forward(const Tensor& query, const Tensor& key, double dropout, bool causal) {
+  const FlashForward made = flash_kernel(query, key, dropout, FlashBuild::pytorch, causal);
+  if (dropout > 0 && !query.device().saving_frame) query.device().scratch(Bytes{16});  // called from Python, as under a frame
+  return made;
 }
 
 Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value,

@@ -108,7 +108,7 @@ Tensor linear_of_zero3(const Tensor& input, const Tensor& weight, const Tensor& 
     const Tensor saved_bias = bias_ ? bias_.unpack() : Tensor();
     const std::int64_t rows = gradients[0].numel() / out;
     Tensors made(3);
-    if (needs_input) made[0] = view(gemm(gradients[0], {rows, in}, out), saved_input.sizes());
+    if (needs_input) made[0] = unsafe_view(gemm(gradients[0], {rows, in}, out), saved_input.sizes());
     if (needs_weight) made[1] = gemm(gradients[0], {out, in}, rows);
     if (needs_bias) made[2] = sum_to(gradients[0], {out});
     return made;

@@ -115,7 +115,7 @@ class Merger {
 };
 
 // _templated_ring_attention
-FlashForward ring_forward(const Tensor& query, Tensor key, Tensor value, const Ring& ring) {
+FlashForward ring_forward(const Tensor& query, Tensor key, Tensor value, double dropout, const Ring& ring) {
   const Dims sizes = key.sizes();
   key = contiguous(key);
   value = contiguous(value);
@@ -148,7 +148,7 @@ FlashForward ring_forward(const Tensor& query, Tensor key, Tensor value, const R
         v = first_half(value);
       }
     }
-    now = flash_forward(q, k, i == 0);
+    now = flash_forward(q, k, dropout, i == 0);
     if (!first.rng_state) first = {{}, {}, now.rng_state, now.unused};
     merger.step(now.output, now.logsumexp, partial);
   }
@@ -182,7 +182,10 @@ Tensors ring_backward(const Tensor& gradient, const Tensor& output, const Tensor
     }
     const bool skipped = behaviour(ring, i) == Causal::skip, balanced = i > 0 && ring.load_balance, partial = balanced && i > ring.rank;
     if (skipped) {
-      made = {like(query, Dtype::float32), like(key, Dtype::float32), like(value, Dtype::float32)};
+      // torch.zeros_like: each takes the place of its like from the step before.
+      made[0] = like(query, Dtype::float32);
+      made[1] = like(key, Dtype::float32);
+      made[2] = like(value, Dtype::float32);
     } else {
       q = partial ? second_half(query) : query;
       k = balanced && !partial ? first_half(key) : key;
@@ -212,7 +215,7 @@ Tensors ring_backward(const Tensor& gradient, const Tensor& output, const Tensor
 
 }  // namespace
 
-Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Ring& ring) {
+Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, const Ring& ring) {
   Recorder grad("ring_attention", {&query, &key, &value});
   Saved key_ = grad.save_if(grad.recording(), key);
   Saved query_ = grad.save_if(grad.recording(), query);
@@ -220,7 +223,7 @@ Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   FlashForward made;
   {
     const With no_grad(query.device().grad_enabled, false);
-    made = ring_forward(query, key, value, ring);
+    made = ring_forward(query, key, value, dropout, ring);
   }
   Saved sums_ = grad.save_if(grad.recording(), made.logsumexp);
   Saved output_ = grad.save_if(grad.recording(), made.output);

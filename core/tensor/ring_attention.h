@@ -14,13 +14,13 @@ struct Ring {
 
 // Causal attention of this rank's queries [B, H, S / ranks, d] to all keys and values (torch/distributed/tensor/experimental/
 // _context_parallel/_attention.py over flash attention).
-Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Ring& ring);
+Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout, const Ring& ring);
 
 // The kernels of one step (core/tensor/attention.cpp).
 struct FlashForward {
   Tensor output, logsumexp, rng_state, unused;
 };
-FlashForward flash_forward(const Tensor& query, const Tensor& key, bool causal);
+FlashForward flash_forward(const Tensor& query, const Tensor& key, double dropout, bool causal);
 Tensors flash_backward(const Tensor& gradient, const Tensor& output, const Tensor& query, const Tensor& key, const Tensor& value,
                        bool causal);
 
