@@ -287,8 +287,17 @@ class FullyShardedModel final : public FullySharded {
     return made;
   }
 
-  // FSDPParam.reset_sharded_param, as the first forward begins: the head's shard is the embedding's from now on.
-  static void tie_head(Group& g) { g.parameters.back().shard.tensor = g.parameters.front().shard.tensor; }
+  // FSDPParam.reset_sharded_param, as the first forward begins: the head's shard is the embedding's from now on. One that is not whole is
+  // padded once more, and the embedding's FSDPParam holds what it had.
+  void tie_head(Group& g) {
+    const Tensor embedding = g.parameters.front().shard.tensor;
+    ShardedParameter& head = g.parameters.back();
+    if (embedding.numel() < head.padded_shard_numel && !offloads_) {
+      padded_again_ = device_.empty({head.padded_shard_numel}, embedding.dtype());
+      device_.set_category(padded_again_->storage->allocation, Category::weights);
+    }
+    head.shard.tensor = embedding;
+  }
 
   void allocate(ShardedParameter& p) {
     p.shard.tensor->storage->allocate();
@@ -499,6 +508,7 @@ class FullyShardedModel final : public FullySharded {
   std::unordered_map<const TensorImpl*, TensorRequest> requests_;  // found by the tensor, never walked through
   std::vector<NamedTensor> optimized_;
   std::vector<Tensor> unpadded_;  // while the model is given memory
+  Tensor padded_again_;           // of a tied head
   std::vector<int> forward_order_;
   Tensor last_all_gather_output_;  // of the forward before
   Tensor reduce_scatter_input_;    // of the reduction before

@@ -412,8 +412,9 @@ Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& v
 }
 
 FlashForward flash_forward(const Tensor& query, const Tensor& key, double dropout, bool causal) {
-  const FlashForward made = flash_kernel(query, key, dropout, FlashBuild::pytorch, causal);
-  if (dropout > 0 && !query.device().saving_frame) query.device().scratch(Bytes{16});  // called from Python, as under a frame
+  FlashForward made = flash_kernel(query, key, dropout, FlashBuild::pytorch, causal);
+  // Called from Python, the generator's state is given back in a tensor of its own.
+  if (dropout > 0 && !query.device().saving_frame) made.rng_state = query.device().empty({2}, Dtype::int64);
   return made;
 }
 
