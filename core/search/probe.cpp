@@ -105,14 +105,17 @@ struct Parts {
   std::size_t last_turn() const { return first_of_emptying() - 2; }
   std::size_t first_of_emptying() const { return rest - last_of_filling(); }
   std::size_t second_of_emptying() const { return first_of_emptying() + 1; }
-  // Neither the first nor the last of the step, and after a forward.
-  std::size_t middle_backward() const { return filling > 1 ? first_of_emptying() : last_turn(); }
+  // Not the first of the step, and after a forward; the last only where all are alike.
+  std::size_t middle_backward() const { return filling > 1 || last_turn() == first_turn() ? first_of_emptying() : last_turn(); }
 
   std::int64_t filling;
   std::size_t rest;
 };
 
 }  // namespace
+
+// DDP reduces at the last; FSDP2 after it (plan/pipeline.cpp, run_alone).
+bool backwards_are_alike(const Spec& spec) { return spec.data.kind == DataKind::none || spec.data.kind == DataKind::fsdp2; }
 
 std::shared_ptr<const ShortPlay> short_play(const Spec& spec, const Architecture& architecture) {
   const bool first_step = repeats_first_step(spec);
@@ -180,7 +183,7 @@ double held_of_stage(const ShortPlay& play, std::int64_t in_flight, std::int64_t
   // All that is made before the first forward, the buffers and the batch, is for each; what else there may be is little, and not counted on.
   // The batch of the step before is still there when the next is made.
   const std::int64_t prepared = play.first_step ? play.prepared : 2 * play.prepared + play.receive_bytes;
-  const std::int64_t kept = at.filling > 1 ? 0 : play.parts[at.last_turn()].held - play.parts[at.first_turn()].held;  // losses
+  const std::int64_t kept = at.filling > 1 ? 0 : play.parts[at.first_turn() + 2].held - play.parts[at.first_turn()].held;  // losses
   const std::int64_t made = more > 0 ? play.receive_bytes / at.microbatches() : divide_up(prepared, at.microbatches()) + kept;
   return static_cast<double>(std::max(play.before, peak + more * made));
 }

@@ -48,11 +48,14 @@ std::shared_ptr<const ShortPlay> short_play(const Spec& spec, const Architecture
 Probe peaks_of(const ShortPlay& play);
 
 // How the stages of a pipeline are played, so that each kind of turn is among those of the microbatches: the first as that of three, the last as
-// that of two. Fewer microbatches are played as they are: what the host is ahead by is not used up so soon.
+// that of two. Where the last backward does as those before it, one microbatch less shows as much. Fewer microbatches are played as they are: what
+// the host is ahead by is not used up so soon.
 struct StagePlay {
   std::int64_t stages, microbatches, position;
 };
 inline constexpr StagePlay kFirstStage{3, 4, 0}, kLastStage{2, 3, 1};
+inline constexpr StagePlay kFirstStageAlike{2, 3, 0}, kLastStageAlike{2, 2, 1};
+bool backwards_are_alike(const Spec& spec);
 
 // The like of such a play with `microbatches`, of which `in_flight` are when the first backward begins: each holds what one more held.
 double held_of_stage(const ShortPlay& play, std::int64_t in_flight, std::int64_t microbatches);

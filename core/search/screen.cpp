@@ -106,7 +106,9 @@ class Screener::Screening {
         question_(question),
         spec_(question.spec),
         machine_(machine_of(spec_.cluster)),
-        few_(few_layers(spec_, *question.architecture)) {}
+        few_(few_layers(spec_, *question.architecture)),
+        first_(backwards_are_alike(spec_) ? kFirstStageAlike : kFirstStage),
+        last_(backwards_are_alike(spec_) ? kLastStageAlike : kLastStage) {}
 
   std::optional<Summary> screen() {
     const bool piped = spec_.pipeline.degree > 1;
@@ -170,7 +172,7 @@ class Screener::Screening {
     Least played{rows, false, {}, {}};
     const std::optional<Probe> probe = along_layers(layers, [&](std::int64_t n) -> std::optional<Probe> {
       const auto& play = played.stages[n] =
-          stage(n, m < kFirstStage.microbatches ? StagePlay{std::max<std::int64_t>(2, in_flight), m, 0} : kFirstStage);
+          stage(n, m < first_.microbatches ? StagePlay{std::max<std::int64_t>(2, in_flight), m, 0} : first_);
       return play ? std::optional(probe_of_stage(*play, in_flight)) : std::nullopt;
     });
     if (probe) screener_.least_[without_micro_batch(change_)] = std::move(played);
@@ -198,7 +200,7 @@ class Screener::Screening {
   std::optional<Probe> last_stage() {
     const std::int64_t m = spec_.pipeline.microbatches;
     return along_layers(question_.architecture->layers / spec_.pipeline.degree, [&](std::int64_t n) -> std::optional<Probe> {
-      const auto play = stage(n, {kLastStage.stages, std::min(m, kLastStage.microbatches), kLastStage.position});
+      const auto play = stage(n, {last_.stages, std::min(m, last_.microbatches), last_.position});
       return play ? std::optional(probe_of_stage(*play, 1)) : std::nullopt;
     });
   }
@@ -228,7 +230,7 @@ class Screener::Screening {
 
   Probe probe_of_stage(const ShortPlay& play, std::int64_t in_flight) const {
     const std::int64_t m = spec_.pipeline.microbatches;
-    const bool all = play.parts.size() == static_cast<std::size_t>(2 * m + 2) && m < kFirstStage.microbatches;  // are played
+    const bool all = play.parts.size() == static_cast<std::size_t>(2 * m + 2) && m < first_.microbatches;  // are played
     Probe probe = all ? peaks_of(play) : Probe{held_of_stage(play, in_flight, m)};
     if (!machine_) return probe;
     std::vector<std::size_t> begins;
@@ -334,6 +336,7 @@ class Screener::Screening {
   const Spec& spec_;
   std::optional<Machine> machine_;
   std::int64_t few_;
+  StagePlay first_, last_;  // of a pipeline, as they are played
 };
 
 Screener::Screener(const Json& spec, const ModelPresets& presets) : variants_(spec, presets) {}

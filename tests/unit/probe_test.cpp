@@ -182,10 +182,16 @@ TEST(ShortPlay, WeightsThatAreCutMoreHoldNoMore) {
   }
 }
 
+std::vector<StagePlay> stage_plays(const Json& parallel) {
+  std::vector<StagePlay> plays{kFirstStage, kLastStage};
+  if (backwards_are_alike(question_of({}, parallel).spec)) plays.insert(plays.end(), {kFirstStageAlike, kLastStageAlike});
+  return plays;
+}
+
 // A stage of a pipeline of any number of stages and microbatches, by the play of few.
 TEST(ShortPlay, StagesHoldAndTakeNoMoreThanPlayed) {
   for (Json parallel : pipelines()) {
-    for (const StagePlay& stage : {kFirstStage, kLastStage}) {
+    for (const StagePlay& stage : stage_plays(parallel)) {
       // Two layers each.
       const auto question_with = [&](std::int64_t stages, std::int64_t microbatches) {
         parallel["pipeline"] = {{"degree", stages}, {"microbatches", microbatches}};
