@@ -55,9 +55,10 @@ void ask_for_packed_row(const Tensor& position_ids) {
 
 }  // namespace
 
-AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context) {
-  if (query.size(0) == 1 && context.position_ids) ask_for_packed_row(context.position_ids);
-  const Tensor output = flash_attention_2(query, key, value, context.half);
+AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                                const LayerContext& context) {
+  if (!mask && query.size(0) == 1 && context.position_ids) ask_for_packed_row(context.position_ids);
+  const Tensor output = flash_attention_2(query, key, value, context.half, mask);
   return {contiguous(transpose(output, 1, 2)), {}};
 }
 
@@ -250,7 +251,7 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
     switch (context.attention) {
       case Attention::fused:  // Megatron's, which has modules of its own
       case Attention::sdpa: return sdpa_attention(query, key, value, mask, a.attention_dropout, context.repeats_keys, context.ring);
-      case Attention::flash_attention_2: return flash_attention(query, key, value, context);
+      case Attention::flash_attention_2: return flash_attention(query, key, value, mask, context);
       case Attention::eager: break;
     }
     if (sinks) return eager_with_sinks(query, key, value, mask, sinks, a.attention_dropout);

@@ -45,7 +45,9 @@ struct AttentionResult {
 // query [B, heads, S, d], key and value [B, kv_heads, S, d]
 AttentionResult sdpa_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout = 0,
                                bool repeats_keys = false, const Ring& ring = {});
-AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const LayerContext& context);
+// mask: none, or [B, S] where there is padding
+AttentionResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                                const LayerContext& context);
 AttentionResult eager_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_probability,
                                 bool softcapped);
 

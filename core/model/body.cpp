@@ -27,6 +27,7 @@ Tensor arange_positions(const Tensor& inputs_embeds, const ForwardOptions& optio
 Tensor causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, const ForwardOptions& options) {
   const std::int64_t rows = inputs_embeds.size(0), sequence = inputs_embeds.size(1);
   Device& device = inputs_embeds.device();
+  if (options.attention == Attention::flash_attention_2) return flash_mask(position_ids, rows, options.padding);
   if (options.attention != Attention::eager) return sdpa_causal_mask(device, position_ids, rows, sequence, options.padding);
   return eager_causal_mask(device, position_ids, rows, sequence, inputs_embeds.dtype(), false, options.padding);
 }

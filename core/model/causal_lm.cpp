@@ -271,6 +271,7 @@ LayerContext CausalLm::context_of(const Tensor& inputs_embeds, const ForwardOpti
     const bool binds = window && has_window && sequence >= a.sliding_window;
     if (options.attention == Attention::sdpa && binds)
       return sdpa_causal_mask_always(device, context.position_ids, rows, sequence, true, options.padding);
+    if (options.attention == Attention::flash_attention_2) return flash_mask(context.position_ids, rows, options.padding);
     if (options.attention != Attention::eager) return sdpa_causal_mask(device, context.position_ids, rows, sequence, options.padding);
     return eager_causal_mask(device, context.position_ids, rows, sequence, dtype, window, options.padding);
   };

@@ -27,7 +27,7 @@ AttentionResult bidirectional_attention(const Tensor& query, const Tensor& key, 
   switch (context.attention) {
     case Attention::eager: result = eager_in_own_dtype(query, key, value, {}, mask, dropout); break;
     case Attention::flash_attention_2:
-      result.output = contiguous(transpose(flash_attention_2(query, key, value, context.half), 1, 2));
+      result.output = contiguous(transpose(flash_attention_2(query, key, value, context.half, mask), 1, 2));
       break;
     case Attention::sdpa:
     case Attention::fused:
@@ -40,8 +40,7 @@ AttentionResult bidirectional_attention(const Tensor& query, const Tensor& key, 
 
 Tensor encoder_mask(const Tensor& inputs_embeds, const ForwardOptions& options) {
   const std::int64_t rows = inputs_embeds.size(0), sequence = inputs_embeds.size(1);
-  return bidirectional_mask(inputs_embeds.device(), rows, sequence, sequence, options.attention == Attention::eager, inputs_embeds.dtype(),
-                            options.padding);
+  return bidirectional_mask(inputs_embeds.device(), rows, sequence, sequence, options.attention, inputs_embeds.dtype(), options.padding);
 }
 
 DenseModule head_module(const MadeModule& of, std::string_view name, const Tensor& tied_weight, const Tensor& tied_bias) {

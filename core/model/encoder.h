@@ -22,8 +22,8 @@ Tensor by_heads(const Tensor& states, std::int64_t head_dim);
 Tensor encoder_mask(const Tensor& inputs_embeds, const ForwardOptions& options);
 
 // create_bidirectional_sliding_window_mask: `window` tokens to each side
-Tensor bidirectional_window_mask(Device& device, std::int64_t rows, std::int64_t sequence, std::int64_t window, bool eager, Dtype dtype,
-                                 const PaddingMask& padding);
+Tensor bidirectional_window_mask(Device& device, std::int64_t rows, std::int64_t sequence, std::int64_t window, Attention attention,
+                                 Dtype dtype, const PaddingMask& padding);
 
 // nn.Linear under its name that no adapter is put on by name of its own accord: the word head, or a part of a classifier.
 DenseModule head_module(const MadeModule& of, std::string_view name, const Tensor& tied_weight = {}, const Tensor& tied_bias = {});

@@ -63,26 +63,28 @@ Tensor as_numbers(const Tensor& mask, Dtype dtype) {
 
 }  // namespace
 
-Tensor bidirectional_mask(Device& device, std::int64_t rows, std::int64_t queries, std::int64_t keys, bool eager, Dtype dtype,
+Tensor bidirectional_mask(Device& device, std::int64_t rows, std::int64_t queries, std::int64_t keys, Attention attention, Dtype dtype,
                           const PaddingMask& padding) {
   if (!padding.mask) return {};
   const Tensor kept = unary_no_grad(padding.mask, "attention_mask", Dtype::boolean);
   ask_for_any_padding(kept);
   if (!padding.padding) return {};
+  if (attention == Attention::flash_attention_2) return kept;
   const Tensor allowed = boolean_mask(device, rows, queries, keys, false, true);
-  return eager ? as_numbers(allowed, dtype) : allowed;
+  return attention == Attention::eager ? as_numbers(allowed, dtype) : allowed;
 }
 
-Tensor bidirectional_window_mask(Device& device, std::int64_t rows, std::int64_t sequence, std::int64_t window, bool eager, Dtype dtype,
-                                 const PaddingMask& padding) {
+Tensor bidirectional_window_mask(Device& device, std::int64_t rows, std::int64_t sequence, std::int64_t window, Attention attention,
+                                 Dtype dtype, const PaddingMask& padding) {
   Tensor kept;
   if (padding.mask) {
     kept = unary_no_grad(padding.mask, "attention_mask", Dtype::boolean);
     ask_for_any_padding(kept);
   }
+  if (attention == Attention::flash_attention_2) return padding.padding ? kept : Tensor();
   if (!padding.padding && sequence < window) return {};
   const Tensor allowed = boolean_mask(device, rows, sequence, sequence, true, static_cast<bool>(padding.mask));
-  return eager ? as_numbers(allowed, dtype) : allowed;
+  return attention == Attention::eager ? as_numbers(allowed, dtype) : allowed;
 }
 
 }  // namespace llmem

@@ -138,7 +138,7 @@ class Gpt2 : public Body {
     }
     const auto attended = [&] {
       if (context.attention == Attention::sdpa) return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
-      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context);
+      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context.attention_mask, context);
       if (kind_ == gpt2) return eager_of_gpt2(query, key, value, context.attention_mask, a_.attention_dropout);
       return eager_attention(query, key, value, context.attention_mask, a_.attention_dropout, false);
     };

@@ -66,7 +66,7 @@ class GptNeoX : public Body {
       const Tensor& mask = context.attention_mask;
       switch (context.attention) {
         case Attention::sdpa: return sdpa_attention(turned.query, turned.key, parts[2], mask, a_.attention_dropout);
-        case Attention::flash_attention_2: return flash_attention(turned.query, turned.key, parts[2], context);
+        case Attention::flash_attention_2: return flash_attention(turned.query, turned.key, parts[2], mask, context);
         case Attention::fused:  // Megatron's, which has modules of its own
         case Attention::eager: break;
       }

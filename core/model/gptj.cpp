@@ -146,7 +146,7 @@ class GptJ : public Body {
     const auto attended = [&] {
       switch (context.attention) {
         case Attention::sdpa: return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
-        case Attention::flash_attention_2: return flash_attention(query, key, value, context);
+        case Attention::flash_attention_2: return flash_attention(query, key, value, context.attention_mask, context);
         case Attention::fused:  // Megatron's, which has modules of its own
         case Attention::eager: break;
       }

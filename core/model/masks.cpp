@@ -100,6 +100,17 @@ Tensor sdpa_causal_mask(Device& device, const Tensor& position_ids, std::int64_t
   return boolean_causal_mask(device, rows, sequence, false, kept);
 }
 
+Tensor flash_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding) {
+  if (!padding.mask) {
+    if (position_ids) ask_for_packed_sequences(position_ids, rows);
+    return {};
+  }
+  Tensor kept = as_booleans(padding.mask);
+  kept.device().scratch(Bytes{1});  // attention_mask.all(), read by the host
+  kept.device().streams.host_waits(kept.device().stream);
+  return padding.padding ? kept : Tensor();
+}
+
 Tensor sdpa_causal_mask_always(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, bool window,
                                const PaddingMask& padding) {
   Tensor kept;

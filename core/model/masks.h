@@ -1,5 +1,6 @@
 #pragma once
 
+#include "spec/spec.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
@@ -19,13 +20,15 @@ Tensor sdpa_causal_mask(Device& device, const Tensor& position_ids, std::int64_t
 // The same where nothing may be skipped.
 Tensor sdpa_causal_mask_always(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, bool window,
                                const PaddingMask& padding);
+// flash_attention_mask: [B, S] of booleans where there is padding, else none.
+Tensor flash_mask(const Tensor& position_ids, std::int64_t rows, const PaddingMask& padding);
 // [B, 1, S, S], to be added. `window`: the config has a sliding window.
 Tensor eager_causal_mask(Device& device, const Tensor& position_ids, std::int64_t rows, std::int64_t sequence, Dtype dtype, bool window,
                          const PaddingMask& padding);
 
 // create_bidirectional_mask: of `keys` tokens that are looked at from `queries`; none where nothing is padding. For eager attention numbers of
-// `dtype`, else booleans.
-Tensor bidirectional_mask(Device& device, std::int64_t rows, std::int64_t queries, std::int64_t keys, bool eager, Dtype dtype,
+// `dtype`, for flash attention [B, S'] of booleans, else [B, 1, S, S'] of them.
+Tensor bidirectional_mask(Device& device, std::int64_t rows, std::int64_t queries, std::int64_t keys, Attention attention, Dtype dtype,
                           const PaddingMask& padding);
 
 }  // namespace llmem

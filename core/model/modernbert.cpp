@@ -138,8 +138,8 @@ class ModernBert : public Body {
   // create_bidirectional_sliding_window_mask
   Tensor window_mask(const Tensor& hidden_states, const ForwardOptions& options) const {
     const std::int64_t rows = hidden_states.size(0), sequence = hidden_states.size(1);
-    return bidirectional_window_mask(hidden_states.device(), rows, sequence, a_.sliding_window, options.attention == Attention::eager,
-                                     hidden_states.dtype(), options.padding);
+    return bidirectional_window_mask(hidden_states.device(), rows, sequence, a_.sliding_window, options.attention, hidden_states.dtype(),
+                                     options.padding);
   }
 
   AttentionResult attention(const ModernLayer& layer, const Tensor& hidden_states, const LayerContext& context, bool slides) const {

@@ -158,7 +158,7 @@ class Opt : public Body {
     value = by_head(value);
     const auto attended = [&] {
       if (context.attention == Attention::sdpa) return sdpa_attention(query, key, value, context.attention_mask, a_.attention_dropout);
-      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context);
+      if (context.attention == Attention::flash_attention_2) return flash_attention(query, key, value, context.attention_mask, context);
       if (biogpt_) return eager_of_biogpt(query, key, value, context.attention_mask, a_.attention_dropout);
       return eager_attention(query, key, value, context.attention_mask, a_.attention_dropout, false);
     };

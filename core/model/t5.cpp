@@ -157,7 +157,6 @@ class T5 : public Body {
 
   Tensor whole(const Tensor& ids, const ForwardOptions& options, LayerContext& context, int layers, const RunLayers& run) const override {
     Device& device = ids.device();
-    const bool eager = options.attention == Attention::eager;
     const int encoders = static_cast<int>(a_.encoder_layers());
     std::vector<Tensor> none;
     Tensor encoder_states;
@@ -172,8 +171,8 @@ class T5 : public Body {
     ForwardOptions of_target = options;
     of_target.padding = {};  // the batch has no decoder_attention_mask
     context.attention_mask = causal_mask(inputs_embeds, {}, of_target);
-    context.encoder_attention_mask =
-        bidirectional_mask(device, ids.size(0), decoder_ids.size(1), ids.size(1), eager, encoder_states.dtype(), options.padding);
+    context.encoder_attention_mask = bidirectional_mask(device, ids.size(0), decoder_ids.size(1), ids.size(1), options.attention,
+                                                        encoder_states.dtype(), options.padding);
     context.encoder_states = encoder_states;
     of_forward_ = {encoder_states, decoder_ids};
     return stack(inputs_embeds, context, encoders, layers, decoder_norm_, run);

@@ -55,7 +55,7 @@ AttentionResult ulysses_attention(const Tensor& query, const Tensor& key, const 
   v = heads_first(v);
   LayerContext all = context;
   all.position_ids = positions.whole;
-  AttentionResult result = context.attention == Attention::flash_attention_2 ? flash_attention(q, k, v, all)
+  AttentionResult result = context.attention == Attention::flash_attention_2 ? flash_attention(q, k, v, {}, all)
                                                                              : sdpa_attention(q, k, v, {}, dropout, context.repeats_keys);
   const Tensor own = permute(result.output, {1, 0, 2, 3});
   const Tensor output = partitioned(reshape(own, {own.size(0), rows, own.size(2) * d}), ranks);

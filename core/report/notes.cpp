@@ -139,6 +139,8 @@ void add_combinations(const Spec& spec, std::vector<Note>& notes) {
     notes.push_back({"/parallel/offload/activations", "Activations wait in pinned memory of the host, which is not counted here."});
 }
 
+bool unpads(const Training& training) { return training.mask == Mask::padded && training.attention == Attention::flash_attention_2; }
+
 // What the host waits for, and so how much can be on its way to be free.
 std::string_view held_up_by(const Spec& spec) {
   if (spec.data.kind == DataKind::zero3) return "DeepSpeed lets at most two fetches and two reductions be under way";
@@ -183,6 +185,10 @@ std::vector<Note> assumptions_of(const Played& played, const RankReport& rank) {
                              about_outside(rank),
                              about_software(played.spec),
                              {"/training/sequence", "Every row has the full sequence length."}};
+  if (unpads(played.spec.training))
+    notes.push_back({"/training/mask",
+                     "flash_attention_2 leaves padding out, and how many tokens are padding is not said: attention is played over all of "
+                     "them, the most."});
   if (played.spec.world() > 1) notes.push_back(about_ranks(played.spec));
   notes.insert(notes.end(), played.notes.begin(), played.notes.end());
   return notes;

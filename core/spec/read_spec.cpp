@@ -432,7 +432,10 @@ void check_turing(const Spec& spec, Problems& problems) {
 // flash-attn has kernels for half precision only.
 void check_flash_attention(const Spec& spec, Problems& problems) {
   const Training& training = spec.training;
-  if (training.attention != Attention::flash_attention_2 || training.weights != Dtype::float32 || training.autocast) return;
+  if (training.attention != Attention::flash_attention_2) return;
+  if (training.mask == Mask::padded && spec.software.transformers != Transformers::v5)
+    problems.push_back({"/training/mask", "unsupported", "flash_attention_2 over padded batches is supported with Transformers 5 only."});
+  if (training.weights != Dtype::float32 || training.autocast) return;
   const bool mixed = spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2;
   if (mixed && spec.data.param_dtype && *spec.data.param_dtype != Dtype::float32) return;
   problems.push_back({"/training/attention", "conflict",

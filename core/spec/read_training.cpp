@@ -260,12 +260,6 @@ void read_images(const Json* object, const std::string& at, std::optional<ImageO
   reader.done();
 }
 
-void check_flash_attention(ObjectReader& reader, const Training& training) {
-  if (training.mask == Mask::padded)
-    reader.problem("attention", "unsupported",
-                   "flash_attention_2 over padded batches is not supported yet: rows are unpadded by kernels of their own.");
-}
-
 // What a Trainer trains with: the model's own loss, also where Liger has patched it.
 void check_loss_of_loop(ObjectReader& reader, const Training& training) {
   if (training.loop == Loop::plain || training.loss == Loss::standard) return;
@@ -367,7 +361,6 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   read_choice(reader, "mask", kMasks, training.mask);
   read_checkpointing(reader, training.checkpointing, training.checkpoint_every, problems);
   read_choice(reader, "attention", kAttentions, training.attention);
-  if (training.attention == Attention::flash_attention_2) check_flash_attention(reader, training);
 
   read_choice(reader, "loss", kLosses, training.loss);
   reader.integer("loss_chunk", training.loss_chunk, 1, kLongestSequence);

@@ -4,6 +4,7 @@
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 #include "tensor/ring_attention.h"
+#include "tensor/unpadded.h"
 
 namespace llmem {
 
@@ -404,10 +405,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 }
 
 // transformers modeling_flash_attention_utils.py, fa_peft_integration_check: what is not in half precision is cast.
-Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half) {
+Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half, const Tensor& mask) {
   const Tensor q = query.dtype() == Dtype::float32 ? to(query, half) : query;
   const Tensor k = key.dtype() == Dtype::float32 ? to(key, half) : key;
   const Tensor v = value.dtype() == Dtype::float32 ? to(value, half) : value;
+  if (mask) return unpadded_attention(q, k, v, mask);
   return flash_of_any_head(q, k, v, 0, FlashBuild::package);
 }
 

@@ -116,8 +116,9 @@ Tensor softmax_in(const Tensor& self, Dtype dtype);  // softmax(-1, dtype)
 // With dropout, flash attention does not work on the keys in parts.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask = {},
                                     double dropout = 0);
-// The package flash-attn: causal, without a mask, whatever the window. What comes in fp32 is cast to `half`.
-Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half);
+// The package flash-attn: causal, whatever the window. What comes in fp32 is cast to `half`. With a mask [B, S] of booleans, over the tokens that
+// are no padding, all of them (the most): unpadded before, padded after.
+Tensor flash_attention_2(const Tensor& query, const Tensor& key, const Tensor& value, Dtype half, const Tensor& mask = {});
 
 // ---- convolutions over [B, C, S] with a weight [C, 1, k] and a bias [C] or none
 Tensor depthwise_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias);  // [B, C, S + k - 1]
@@ -178,6 +179,7 @@ std::vector<Tensor> split(const Tensor& self, std::int64_t length);  // along di
 Tensor cat_vectors(const std::vector<Tensor>& parts);                // any number of them
 // self[first, second]: `count` rows, all of [B, S]'s, of self [B, S, …]
 Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, const Tensor& second);
+Tensor index_first(const Tensor& self, const Tensor& indices);  // self[indices] along the first dimension
 // self[mask], a mask [B, S] of ones: [B * S, …]
 Tensor index_masked(const Tensor& self, const Tensor& mask);
 // zeros(sizes).masked_scatter(a mask of ones, source)

@@ -63,8 +63,15 @@ Tensors tiled_gradients(const Tensor& hidden, const Tensor& weight, const Tensor
 
 namespace {
 
-// aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel, over a tensor of zeros: `indices` makes the two index tensors, which last
-// until the linear index is computed; then keys and values are sorted.
+// aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel: keys, which are below `places`, and their order are sorted.
+void sort_linear_index(Device& device, std::int64_t count, std::int64_t places) {
+  const auto vector = [&] { return device.empty({count}, Dtype::int64); };
+  const Tensor sorted = vector(), original = vector();
+  const Tensor range = vector();
+  device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(places - 1, 1)));
+}
+
+// The same over a tensor of zeros: `indices` makes the two index tensors, which last until the linear index is computed.
 template <class Indices>
 Tensor put_rows(Device& device, const Dims& sizes, Dtype dtype, std::int64_t count, Indices&& indices) {
   const Tensor out = device.empty(sizes, dtype);
@@ -79,11 +86,7 @@ Tensor put_rows(Device& device, const Dims& sizes, Dtype dtype, std::int64_t cou
     const Tensor product = vector();
     device.scratch(Bytes{8} * count);
   }
-  const Tensor sorted = vector(), original = vector();
-  {
-    const Tensor range = vector();
-    device.scratch(sort_scratch(device.gpu(), count, std::max<std::int64_t>(sizes[0] * sizes[1] - 1, 1)));
-  }
+  sort_linear_index(device, count, sizes[0] * sizes[1]);
   return out;
 }
 
@@ -120,6 +123,27 @@ Tensor index_rows(const Tensor& self, std::int64_t count, const Tensor& first, c
   grad.backward([first_ = std::move(first_), second_ = std::move(second_), sizes = self.sizes(), count](Tensors& gradients) {
     const Tensors saved{first_.unpack(), second_.unpack()};
     return Tensors{put_rows(gradients[0].device(), sizes, gradients[0].dtype(), count, [] { return Tensor(); })};
+  });
+  return result;
+}
+
+Tensor index_first(const Tensor& self, const Tensor& indices) {
+  Recorder grad("index", {&self});
+  Saved indices_ = grad.save_if(grad.recording(), indices);
+  Dims sizes = self.sizes();
+  sizes[0] = indices.numel();
+  const Tensor result = self.device().empty(sizes, self.dtype());
+  grad.attach(result);
+  grad.backward([indices_ = std::move(indices_), sizes = self.sizes()](Tensors& gradients) {
+    const Tensor saved = indices_.unpack();
+    Device& device = gradients[0].device();
+    const auto vector = [&] { return device.empty({saved.numel()}, Dtype::int64); };
+    const Tensor out = device.empty(sizes, gradients[0].dtype());
+    Tensor wrapped = vector();
+    const Tensor linear = vector();
+    wrapped.reset();
+    sort_linear_index(device, saved.numel(), sizes[0]);
+    return Tensors{out};
   });
   return result;
 }

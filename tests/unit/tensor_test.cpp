@@ -167,6 +167,27 @@ TEST_F(OpTest, FlashAttentionBackward) {
                                b * h * 1024 * 4, b * 1024 * h * d * 4, b * s * h * d * 2, b * s * h * d * 2}));
 }
 
+// Rows with padding (flash-attn 2.8's flash_api.cpp, mha_varlen_fwd and mha_varlen_bwd; Transformers' _get_unpad_data and bert_padding.py): the
+// rows' lengths over a copy in int32; nonzero(): a count, two scratches and the indices; the longest; the sums, their scan and the rows'
+// beginnings; k, v and q without padding; the output, its log-sum-exp, the generator's state; the output padded again.
+TEST_F(OpTest, FlashAttentionOverPaddedRows) {
+  const std::int64_t b = 2, h = 32, k = 8, s = 1000, d = 64, tokens = b * s, states = tokens * d * 2;
+  const Tensor q = heads_of({b, h, s, d}, Dtype::bfloat16), key = heads_of({b, k, s, d}, Dtype::bfloat16),
+               v = heads_of({b, k, s, d}, Dtype::bfloat16), mask = device.empty({b, s}, Dtype::boolean);
+  requests();
+  const Tensor out = flash_attention_2(q, key, v, Dtype::bfloat16, mask);
+  EXPECT_EQ(requests(), (Sizes{b * 4, tokens * 4, 4, 1, 1023, tokens * 8, 4, b * 4, 1023, (b + 1) * 4, k * states, k * states, h * states,
+                               h * states, h * tokens * 4, 16, h * states}));
+  backward(out);
+  // The root's gradient, its copy tokens first, what of it belongs to tokens; dQ, dK, dV; what is added up for a row may lie up to 128 tokens
+  // beyond its end, in softmax_d and in the fp32 accumulator; dK and dV of every query head.
+  const std::int64_t places = tokens + 128 * b;
+  const Sizes made = requests();
+  ASSERT_GE(made.size(), 10U);
+  EXPECT_EQ(Sizes(made.begin(), made.begin() + 10), (Sizes{h * states, h * states, h * states, h * states, k * states, k * states,
+                                                           h * places * 4, places * h * d * 4, h * states, h * states}));
+}
+
 struct EfficientCase {
   std::int64_t d, kv_heads;
   Sizes backward;
