@@ -503,30 +503,30 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
     return {{"/parallel", "unsupported",
              "\"" + a.model_type +
                  "\" is trained on text here, so that its vision tower gets no gradients; several GPUs are not supported for that yet"}};
-  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && peft_adapts_experts(a)) {
-    for (const std::string& target : spec.training.adapter.targets)
-      if (names_a_part_of_experts(a, target))
-        return {{"/training/adapter/targets", "unsupported",
-                 "in \"" + a.model_type + "\" PEFT takes \"" + target +
-                     "\" for a part of the experts, which is supported with \"all-linear\" only"}};
-  }
-  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && spec.training.stack != Stack::litgpt)
+  const bool on_experts = spec.training.method == Method::lora && expert_targets(a, spec.training.adapter).any();
+  if (on_experts && names_half_of_experts(a, spec.training.adapter))
+    return {{"/training/adapter/targets", "conflict",
+             "the experts' gate and up projections are one matrix in \"" + a.model_type + "\", which PEFT adapts whole only: name both"}};
+  if (spec.training.method == Method::lora && !spec.training.adapter.all_linear && !on_experts && spec.training.stack != Stack::litgpt)
     if (std::optional<Problem> problem = check_targets(spec.training.adapter, a)) return {*std::move(problem)};
+  const AdapterOptions& adapter = spec.training.adapter;
+  if (spec.training.method == Method::lora && adapter.dora && adapter.dropout > 0 && a.decoder_type == "gpt2")
+    return {{"/training/adapter", "unsupported", "DoRA with dropout over the Conv1D layers of \"gpt2\" is not supported yet."}};
   if (spec.training.method == Method::lora)
     if (std::optional<Problem> problem = check_adapted_head(spec, a)) return {*std::move(problem)};
-  if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) &&
+  if (on_experts &&
       (spec.training.adapter.dora || spec.training.adapter.dropout > 0))  // peft/tuners/lora/layer.py, ParamWrapper.__init__ raises
     return {{"/training/adapter", "conflict",
-             "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, for which it has neither DoRA nor dropout"}};
+             "in \"" + a.model_type + "\" these targets are experts, for which PEFT has neither DoRA nor dropout"}};
   constexpr std::int64_t kMostLoops = 1 << 17;  // what a minute has room for
   if (a.loops_over_tokens && a.layers * spec.training.sequence > kMostLoops)
     return {{"/training/sequence", "range",
              "without the package mamba-ssm \"" + a.model_type + "\" runs ops for each token and layer, more than can be played: at most " +
                  std::to_string(kMostLoops / a.layers) + " tokens"}};
   const bool flattens = spec.data.kind == DataKind::fsdp1 || spec.data.kind == DataKind::fsdp2;
-  if (spec.training.method == Method::lora && spec.training.adapter.all_linear && peft_adapts_experts(a) && flattens)
+  if (on_experts && flattens)
     return {{"/training/adapter/targets", "unsupported",
-             "in \"" + a.model_type + "\" PEFT's all-linear adapts the experts, which is not supported yet where FSDP shards them"}};
+             "in \"" + a.model_type + "\" these targets are experts, whose adapters are not supported yet where FSDP shards them"}};
   if (flattens && spec.training.method == Method::lora && !spec.training.adapter.modules_to_save.empty())
     return {{"/training/adapter/modules_to_save", "unsupported", "modules_to_save is not supported yet where FSDP shards the copies"}};
   if (family.body != nullptr && !spec.training.adapter.modules_to_save.empty())

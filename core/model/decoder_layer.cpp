@@ -24,9 +24,10 @@ AttentionResult DecoderLayer::attend(const Tensor& states, const LayerContext& c
   return result;
 }
 
-Tensor DecoderLayer::feed_forward(const Tensor& states) const {
-  return call_module(states.device(), states, mlp_block, {},
-                     [this](const Tensor& input) { return mixture.present() ? mixture.forward(input) : mlp.forward(input); });
+Tensor DecoderLayer::feed_forward(const Tensor& states, Tensor* scores) const {
+  return call_module(states.device(), states, mlp_block, {}, [this, scores](const Tensor& input) {
+    return mixture.present() ? mixture.forward(input, scores) : mlp.forward(input);
+  });
 }
 
 Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext& context) const {
@@ -46,7 +47,9 @@ Tensor DecoderLayer::one_after_the_other(const Tensor& input, const LayerContext
 
   residual = hidden_states;
   hidden_states = normed('3', before_mlp, hidden_states);
-  hidden_states = feed_forward(hidden_states);
+  Tensor scores;
+  hidden_states = feed_forward(hidden_states, &scores);
+  if (scores) attended.weights = std::move(scores);  // GptOssDecoderLayer calls both `_`
   hidden_states = normed('4', after_mlp, hidden_states);
   hidden_states = added(residual, hidden_states);
   return hidden_states;

@@ -22,7 +22,7 @@ struct DecoderLayer {
   Tensor one_after_the_other(const Tensor& input, const LayerContext& context) const;
   Tensor side_by_side(const Tensor& input, const LayerContext& context) const;
   AttentionResult attend(const Tensor& states, const LayerContext& context) const;
-  Tensor feed_forward(const Tensor& states) const;
+  Tensor feed_forward(const Tensor& states, Tensor* scores = nullptr) const;
   Tensor normed(char role, const Norm& norm, const Tensor& states) const;
 };
 

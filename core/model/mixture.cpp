@@ -399,7 +399,39 @@ bool names_a_part_of_experts(const Architecture& a, std::string_view module) {
   return leaf == "gate_proj" || leaf == "up_proj" || leaf == "down_proj";
 }
 
-Tensor Mixture::forward(const Tensor& input) const {
+namespace {
+
+std::string_view leaf_of(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
+}  // namespace
+
+ExpertTargets expert_targets(const Architecture& a, const AdapterOptions& options) {
+  if (!peft_adapts_experts(a)) return {};
+  if (options.all_linear) return {true, true, true};
+  ExpertTargets result;
+  for (const std::string& target : options.targets) {
+    if (!names_a_part_of_experts(a, target)) continue;
+    const std::string_view leaf = leaf_of(target);
+    if (leaf == "gate")
+      result.router = true;
+    else if (leaf == "down_proj" || leaf == "w2")
+      result.down = true;
+    else
+      result.gate_up = true;
+  }
+  return result;
+}
+
+bool names_half_of_experts(const Architecture& a, const AdapterOptions& options) {
+  if (options.all_linear || !expert_targets(a, options).gate_up) return false;
+  const auto named = [&](std::string_view one, std::string_view other) {
+    return std::any_of(options.targets.begin(), options.targets.end(),
+                       [&](const std::string& target) { return leaf_of(target) == one || leaf_of(target) == other; });
+  };
+  return !named("gate_proj", "w1") || !named("up_proj", "w3");
+}
+
+Tensor Mixture::forward(const Tensor& input, Tensor* scores) const {
   Device& device = input.device();
   const Architecture& a = *architecture;
   const ModuleScope scope(device, name_of(a.names.layer, 'm'), Category::mlp);
@@ -435,6 +467,7 @@ Tensor Mixture::forward(const Tensor& input) const {
   if (has_shared) shared_output = shared.forward(a.experts.router == RouterKind::hunyuan ? input : rows);
   const Chosen chosen = choose(rows, adapted_router());
   Tensor output = run_experts(rows, chosen.weights, chosen.indices);
+  if (scores && a.experts.router == RouterKind::gpt_oss) *scores = chosen.weights;
   if (shared_gate.weight) {  // Qwen2MoeSparseMoeBlock
     const auto opened = [&] {
       const ModuleScope inner(device, name_of(a.names.mixture, 'G'));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/mlp.h"
+#include "spec/spec.h"
 
 namespace llmem {
 
@@ -18,6 +19,14 @@ struct ExpertAdapters {
 bool peft_adapts_experts(const Architecture& a);
 // Whether a module of that name is then none of its targets, since the name stands for a part of the experts.
 bool names_a_part_of_experts(const Architecture& a, std::string_view module);
+// The parameters of a mixture that get adapters.
+struct ExpertTargets {
+  bool router = false, gate_up = false, down = false;
+  bool any() const { return router || gate_up || down; }
+};
+ExpertTargets expert_targets(const Architecture& a, const AdapterOptions& options);
+// Only one of the two projections that are one matrix is named: PEFT raises.
+bool names_half_of_experts(const Architecture& a, const AdapterOptions& options);
 
 // A sparse mixture of experts in place of an MLP, with the experts of transformers' integrations/moe.py, grouped_mm_experts_forward: every
 // chosen pair of token and expert is gathered, sorted by expert. How tokens are shared out among experts does not show in memory.
@@ -32,7 +41,8 @@ struct Mixture {
   std::shared_ptr<ExpertAdapters> adapters = std::make_shared<ExpertAdapters>();  // copies share them
 
   bool present() const { return static_cast<bool>(gate_up); }
-  Tensor forward(const Tensor& hidden_states) const;
+  // `scores`: gets what GptOssMLP returns beside its states, if asked for.
+  Tensor forward(const Tensor& hidden_states, Tensor* scores = nullptr) const;
   // What the block returns beside its hidden states, where a caller's name holds it.
   struct Chosen {
     Tensor logits, weights, indices;

@@ -227,10 +227,12 @@ void adapt_experts(Device& device, const NamedMixture& named, const AdapterOptio
   ExpertAdapters& adapters = *mixture.adapters;
   const auto member = [&](char role) { return named.name + "." + std::string(name_of(a.names.mixture, role)); };
   const std::string of_experts = member('E');
-  if (mixture.router && !mixture.router_linear.weight) adapt(adapters.router, member('R'), mixture.router, options.rank, hidden, experts);
+  const ExpertTargets targets = expert_targets(a, options);
+  if (targets.router && mixture.router && !mixture.router_linear.weight)
+    adapt(adapters.router, member('R'), mixture.router, options.rank, hidden, experts);
   const std::int64_t width = mixture.gate_up.size(1);
-  adapt(adapters.gate_up, of_experts + ".gate_up_proj", mixture.gate_up, 2 * options.rank * experts, hidden, width);
-  adapt(adapters.down, of_experts + ".down_proj", mixture.down, options.rank * experts, mixture.down.size(2), hidden);
+  if (targets.gate_up) adapt(adapters.gate_up, of_experts + ".gate_up_proj", mixture.gate_up, 2 * options.rank * experts, hidden, width);
+  if (targets.down) adapt(adapters.down, of_experts + ".down_proj", mixture.down, options.rank * experts, mixture.down.size(2), hidden);
 }
 
 // The order of model.named_parameters(), in which adapters are cast and given to the optimizer.
@@ -326,7 +328,7 @@ void insert_copies(const CausalLm& model, const std::vector<NamedTensor>& copies
 }
 
 std::vector<const NamedLinear*> adapted_linears(const CausalLm& model, const AdapterOptions& options) {
-  const bool on_experts = options.all_linear && peft_adapts_experts(model.architecture());
+  const bool on_experts = expert_targets(model.architecture(), options).any();
   std::vector<const NamedLinear*> adapted;
   for (const NamedLinear& each : model.linears()) {
     if (options.all_linear ? each.name == "lm_head" : !any_ends(each.name, options.targets)) continue;
@@ -339,7 +341,7 @@ std::vector<const NamedLinear*> adapted_linears(const CausalLm& model, const Ada
 }  // namespace
 
 std::vector<NamedTensor> add_adapters(Device& device, CausalLm& model, const AdapterOptions& options, Dtype weights, Birth birth) {
-  const bool on_experts = options.all_linear && peft_adapts_experts(model.architecture());
+  const bool on_experts = expert_targets(model.architecture(), options).any();
   const std::vector<const NamedLinear*> adapted = adapted_linears(model, options);
   for (const NamedLinear* linear : adapted) {
     const NamedLinear& each = *linear;
@@ -397,11 +399,13 @@ std::vector<NamedTensor> add_litgpt_adapters(Device& device, const CausalLm& mod
 namespace {
 
 // What adapt_experts makes for one parameter of a mixture: its router [experts, in], or all experts' matrices [experts, out, in].
-std::int64_t count_on_experts(const Architecture& a, const Parameter& each, std::int64_t rank) {
+std::int64_t count_on_experts(const Architecture& a, const Parameter& each, std::int64_t rank, const ExpertTargets& targets) {
   const std::vector<std::int64_t>& shape = each.shape;
-  if (shape.size() == 2 && ends_in(module_of(each.name), name_of(a.names.mixture, 'R'))) return rank * (shape[0] + shape[1]);
+  if (shape.size() == 2 && ends_in(module_of(each.name), name_of(a.names.mixture, 'R')))
+    return targets.router ? rank * (shape[0] + shape[1]) : 0;
   if (shape.size() != 3 || !ends_in(module_of(each.name), name_of(a.names.mixture, 'E'))) return 0;
   const bool fused = ends_in(each.name, "gate_up_proj");
+  if (fused ? !targets.gate_up : !targets.down) return 0;
   return rank * shape[0] * (fused ? 2 : 1) * (shape[1] + shape[2]);
 }
 
@@ -427,7 +431,8 @@ bool trains(const Training& training, std::string_view name) {
 
 std::int64_t trained_count(const Training& training, const Architecture& a) {
   const AdapterOptions& options = training.adapter;
-  const bool on_experts = options.all_linear && peft_adapts_experts(a);
+  const ExpertTargets experts = expert_targets(a, options);
+  const bool on_experts = experts.any();
   const std::string embedding = embedding_of(a);
   const std::vector<std::string> whole = trained_whole(a, options);
   std::int64_t count = 0;
@@ -448,7 +453,7 @@ std::int64_t trained_count(const Training& training, const Architecture& a) {
       const std::size_t out = a.model_type == "gpt2" ? 1 : 0;  // Conv1D, whose weight is [in, out]
       count += options.rank * (each.shape[0] + each.shape[1]) + (options.dora ? each.shape[out] : 0);
     } else if (on_experts) {
-      count += count_on_experts(a, each, options.rank);
+      count += count_on_experts(a, each, options.rank, experts);
     }
     const bool head_too = module == embedding && a.tied_embeddings && training.method == Method::lora;
     if (head_too && asks_for(options.modules_to_save, a.names.head)) count += each.count();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "tensor/autograd.h"
 #include "tensor/elementwise.h"
@@ -50,10 +51,46 @@ void meter_grouped(Device& device, std::int64_t tokens, std::int64_t in, std::in
 
 }  // namespace
 
+namespace {
+
+// transformers integrations/moe.py, _grouped_mm_fallback: before Ampere each expert's product on its own, as a custom op, whose backward makes
+// the gradients of both in zeros, also of what is frozen. The offsets are an attribute of its ctx.
+Tensor grouped_mm_fallback(const Tensor& input, const Tensor& weight, const Tensor& offsets) {
+  Recorder grad("grouped_mm_fallback", {&input, &weight});
+  Device& device = input.device();
+  const Meter::Muted no_kernel(device.meter);
+  const auto meter = [](Device& on, const Dims& sizes, std::int64_t tokens, Dtype dtype) {
+    if (!on.stopped) meter_grouped(on, tokens, sizes[1], sizes[2], sizes[0], dtype);
+  };
+  const Tensor result = device.empty({input.size(0), weight.size(2)}, input.dtype());
+  meter(device, weight.sizes(), input.size(0), input.dtype());
+  device.use_cublas();
+  device.streams.host_waits(device.stream);  // offs.tolist()
+  Saved input_ = grad.save_if(grad.recording(), input);
+  Saved weight_ = grad.save_if(grad.recording(), weight);
+  grad.keep(std::make_shared<const Tensor>(offsets));
+  grad.attach(result);
+  grad.backward([input_ = std::move(input_), weight_ = std::move(weight_), needs_input = grad.needs(0), needs_weight = grad.needs(1),
+                 meter](Tensors& gradients) {
+    const Tensor saved_input = input_.unpack(), saved_weight = weight_.unpack();
+    Device& on = gradients[0].device();
+    const Meter::Muted no_kernels(on.meter);
+    const Tensor of_input = empty_like(saved_input, saved_input.dtype());
+    const Tensor of_weight = on.empty_strided(saved_weight.layout(), saved_weight.dtype());
+    for (int i = 0; i < 2; ++i) meter(on, saved_weight.sizes(), saved_input.size(0), saved_input.dtype());
+    on.streams.host_waits(on.stream);
+    return Tensors{needs_input ? of_input : Tensor(), needs_weight ? of_weight : Tensor()};
+  });
+  return result;
+}
+
+}  // namespace
+
 // aten/src/ATen/native/cuda/GroupedBlas.cpp. input [T, in], weight [E, in, out] as the product sees it. Backward: mat2, then self.
 Tensor grouped_mm(const Tensor& input, const Tensor& weight, const Tensor& offsets) {
-  Recorder grad("grouped_mm", {&input, &weight});
   Device& device = input.device();
+  if (device.gpu().compute_capability < 80) return grouped_mm_fallback(input, weight, offsets);
+  Recorder grad("grouped_mm", {&input, &weight});
   Saved weight_ = grad.save_if(grad.needs(0), weight);
   Saved input_ = grad.save_if(grad.needs(1), input);
   Saved offsets_ = grad.save_if(grad.recording(), offsets);
