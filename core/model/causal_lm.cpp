@@ -23,13 +23,6 @@ std::string_view module_of(std::string_view tensor_name) { return tensor_name.su
 
 namespace {
 
-// For these Liger sets a CrossEntropyLoss in the model's module (liger_kernel/transformers/monkey_patch.py), which nothing has called since
-// the loss is Transformers' loss_function: they train with PyTorch's.
-bool patches_nothing(std::string_view model_type) {
-  constexpr std::string_view kTypes[] = {"gemma3", "llama4", "llama4_text", "ministral", "mistral", "nemotron", "qwen2_5_vl"};
-  return std::find(std::begin(kTypes), std::end(kTypes), model_type) != std::end(kTypes);
-}
-
 // The module of a layer (or of attention, or of an MLP) that has this role: "model.layers.3" + ".self_attn".
 std::string member(const std::string& of, std::string_view names, char role) { return of + "." + std::string(name_of(names, role)); }
 
@@ -477,8 +470,9 @@ Tensor CausalLm::loss_of(const Tensor& ids, const Tensor& labels, const ForwardO
     return litgpt_loss(*architecture_, lm_head_, std::move(hidden), labels, options.has_adapters, *options.outputs);
   }
   Tensor logits, loss;  // the logits are part of the output, to which hooks come
-  const bool in_vain = options.loss == Loss::liger_cross_entropy && !copies_shifted && patches_nothing(architecture_->model_type);
-  switch (in_vain ? Loss::standard : options.loss) {
+  const bool never_called = options.loss == Loss::liger_cross_entropy && options.transformers >= Transformers::v4_48 &&
+                            !liger_replaces_cross_entropy(architecture_->model_type);
+  switch (never_called ? Loss::standard : options.loss) {
     case Loss::standard: {
       logits = output_logits();
       if (kept_logits) *kept_logits = logits;

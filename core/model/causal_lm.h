@@ -58,8 +58,10 @@ class CausalLm {
   CausalLm(const Architecture& architecture, Dtype weights, const Make& make);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
-  // Before 4.56, of the llama kind only Llama's and Granite's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS.
-  bool registers_its_norm() const { return architecture_->model_type == "llama" || architecture_->model_type == "granite"; }
+  // Before 4.56, of the llama kind only Llama's norm was in pytorch_utils.ALL_LAYERNORM_LAYERS, and Granite's until 4.48.
+  bool registers_its_norm(Transformers version) const {
+    return architecture_->model_type == "llama" || (architecture_->model_type == "granite" && version < Transformers::v4_48);
+  }
   // Whether a forward over text runs what has this name: the towers of a model that sees get no gradients.
   bool runs(std::string_view name, bool with_images) const;
   int layer_count() const { return static_cast<int>(architecture_->layers); }

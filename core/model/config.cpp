@@ -460,6 +460,18 @@ std::optional<Problem> check_context(const Spec& spec, const Architecture& a, bo
                      " attention heads and " + std::to_string(a.kv_heads) + " key/value heads"};
 }
 
+// modeling_utils.py, _check_and_adjust_attn_implementation: what is asked for and not there is an error.
+std::optional<Problem> check_attention(const Training& training, const Architecture& a) {
+  if (training.attention == Attention::eager || training.stack == Stack::litgpt) return std::nullopt;
+  const std::string name = "\"" + a.model_type + "\"";
+  if (a.eager_only) return Problem{"/training/attention", "conflict", name + " has eager attention only: use \"eager\""};
+  const bool no_sdpa = a.decoder_type == "gemma2";
+  if (no_sdpa && training.attention == Attention::sdpa)
+    return Problem{"/training/attention", "conflict",
+                   "Transformers has no sdpa attention for " + name + ": use \"eager\", its own choice, or \"flash_attention_2\""};
+  return std::nullopt;
+}
+
 }  // namespace
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
@@ -540,8 +552,7 @@ Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (std::optional<Problem> problem = check_liger_loss(spec.training, a)) return {*std::move(problem)};
   if (spec.training.attention == Attention::flash_attention_2)
     if (std::optional<Problem> problem = check_flash(a)) return {*std::move(problem)};
-  if (a.eager_only && spec.training.attention != Attention::eager && spec.training.stack != Stack::litgpt)
-    return {{"/training/attention", "conflict", "\"" + a.model_type + "\" has eager attention only: use \"eager\""}};
+  if (std::optional<Problem> problem = check_attention(spec.training, a)) return {*std::move(problem)};
   const std::int64_t stages = spec.pipeline.degree * spec.pipeline.virtual_stages;
   if (spec.pipeline.degree > 1 && a.layers < stages)
     return {

@@ -338,6 +338,19 @@ void gemma4_layer(C& c, const A& a, const Module& layer, bool full, bool shares)
     layer.norm(name, a.hidden_size);
 }
 
+// Gemma4TextModel.forward: a layer of the last `num_kv_shared_layers` takes keys and values of one before them that looks as far.
+void check_shared_keys(C& c, const A& a) {
+  const std::int64_t shared = c.integer_or("num_kv_shared_layers", 0);
+  if (shared <= 0) return;
+  const auto first = a.sliding.begin() + std::max<std::int64_t>(a.layers - shared, 0);
+  for (auto layer = first; layer != a.sliding.end(); ++layer) {
+    if (std::find(a.sliding.begin(), first, *layer) != first) continue;
+    c.file().problem("num_kv_shared_layers", "conflict",
+                     "leaves no layer whose keys and values the last " + std::to_string(shared) + " could share");
+    return;
+  }
+}
+
 void gemma4_config(C& c, A& a) {
   a.experts.count = c.flag("enable_moe_block") ? c.integer_or("num_experts", 0) : 0;
   a.experts.per_token = c.integer_or("top_k_experts", 1);
@@ -348,6 +361,7 @@ void gemma4_config(C& c, A& a) {
   a.sliding.assign(static_cast<std::size_t>(a.layers), false);
   for (std::size_t i = 0; i + 1 < a.sliding.size(); ++i) a.sliding[i] = types.empty() ? (i + 1) % 6 != 0 : types[i] != "full_attention";
   if (c.text("use_bidirectional_attention") == "all") a.unplayed = "use_bidirectional_attention";
+  check_shared_keys(c, a);
 }
 
 void gemma4(C& c, const A& a, const Module& root) {

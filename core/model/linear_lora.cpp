@@ -38,12 +38,13 @@ Tensor lora_weight(const LoraAdapter& adapter) {
   return t(low_rank(adapter, eye));
 }
 
-// get_weight_norm: of each row of the weight with its delta, outside the graph
-Tensor weight_norm(const Tensor& weight, const Tensor& delta) {
+// get_weight_norm: of each row of the weight with its delta, outside the graph. `columns`: the rows lie in memory as columns.
+Tensor weight_norm(const Tensor& weight, const Tensor& delta, bool columns) {
   const Tensor sum = add(weight, mul_scalar(delta));
   // Autocast has norms in fp32.
   const Dims rows{sum.size(0)};
   const Tensor norm = sum.device().empty(rows, sum.device().autocast ? Dtype::float32 : sum.dtype());
+  if (columns) reduction_scratch(sum.device(), column_sum_scratch(sum.device().gpu(), sum.size(1), sum.size(0)));
   return to(norm, sum.dtype());
 }
 
@@ -55,7 +56,9 @@ Tensor dora_delta(const Linear& layer, const Tensor& x, Tensor base) {
   delta = to(delta, x.dtype());
   Tensor weight = layer.parts->quantized ? dequantized(*layer.parts->quantized) : layer.weight;
   weight = to(weight, x.dtype());
-  const Tensor norm = weight_norm(weight, detach(delta));
+  const bool columns = layer.kind == Linear::conv1d;
+  if (columns) weight = t(weight);
+  const Tensor norm = weight_norm(weight, detach(delta), columns);
   const Tensor magnitude_scale = view(div(adapter.magnitude, norm), {1, norm.size(0)});
   const Tensor low = low_rank(adapter, x);
   if (!base) {

@@ -1,5 +1,7 @@
 #include "model/losses.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -99,6 +101,11 @@ Tensor label_smoothed_loss(const Tensor& all_logits, const Tensor& all_labels, c
   const Tensor first = mul_scalar(nll);
   const Tensor second = mul_scalar(smoothed);
   return add(first, second);
+}
+
+bool liger_replaces_cross_entropy(std::string_view model_type) {
+  constexpr std::string_view kUntouched[] = {"gemma3", "llama4", "llama4_text", "ministral", "mistral", "nemotron", "qwen2_5_vl"};
+  return std::find(std::begin(kUntouched), std::end(kUntouched), model_type) == std::end(kUntouched);
 }
 
 Tensor liger_causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "model/linear.h"
 
 // From hidden states [B, S, H] or logits [B, S, V] and labels [B, S] to the loss, a scalar.
@@ -17,6 +19,9 @@ Tensor shifted_liger_linear_loss(const Tensor& hidden, const Tensor& head, const
 Tensor next_word_loss(Tensor logits, const Tensor& labels, bool split);
 // transformers trainer_pt_utils.LabelSmoother
 Tensor label_smoothed_loss(const Tensor& logits, const Tensor& labels, const Tensor& num_items);
+// liger_kernel/transformers/monkey_patch.py: of some models it replaces a name that nobody has called since Transformers 4.48, so that their loss
+// stays what it was.
+bool liger_replaces_cross_entropy(std::string_view model_type);
 // The same with Liger's cross entropy.
 Tensor liger_causal_lm_loss(Tensor logits, Tensor labels, const Tensor& num_items = {});
 // liger_kernel/transformers/model/loss_utils.py, LigerForCausalLMLoss: the head is part of it.

@@ -172,7 +172,8 @@ std::vector<Tensor> deep_copy(Device& device, const QuantizedWeight& w) {
 Tensor dora_magnitude(Device& device, const Linear& linear, const LoraAdapter& adapter) {
   std::vector<Tensor> copies;
   if (linear.parts->quantized && linear.parts->quantized->bits == 4) copies = deep_copy(device, *linear.parts->quantized);
-  const Tensor weight = linear.parts->quantized ? dequantized(*linear.parts->quantized) : linear.weight;
+  const bool columns = linear.kind == Linear::conv1d;  // then what is summed up for a row lies in a column
+  const Tensor weight = linear.parts->quantized ? dequantized(*linear.parts->quantized) : columns ? t(linear.weight) : linear.weight;
   const Dims sizes{adapter.b.size(0), adapter.a.size(1)};
   // float16 is multiplied in fp32, "as fp16 can cause trouble on CPU"
   const bool widened = adapter.a.dtype() == Dtype::float16;
@@ -186,7 +187,9 @@ Tensor dora_magnitude(Device& device, const Linear& linear, const LoraAdapter& a
     const Tensor scaled = device.empty(sizes, delta.dtype());
     sum = add(weight, scaled);
   }
-  return weight_of(device, "lora_magnitude_vector", {sizes[0]}, sum.dtype());
+  const Tensor magnitude = weight_of(device, "lora_magnitude_vector", {sizes[0]}, sum.dtype());
+  if (columns) reduction_scratch(device, column_sum_scratch(device.gpu(), sizes[1], sizes[0]));
+  return magnitude;
 }
 
 void add_adapter(Device& device, const Linear& linear, const AdapterOptions& options, Dtype weights, Birth birth) {

@@ -62,8 +62,15 @@ std::unique_ptr<CausalLm> frozen_copy(Device& device, const Spec& spec, const Ar
 
 namespace {
 
+// nn.LayerNorm under a name that does not say so: ln_1, ln_f and the like, MPT's norm_1.
+bool is_layer_norm(const Architecture& a, std::string_view name) {
+  const std::string_view module = module_of(name), leaf = module.substr(module.rfind('.') + 1);
+  return leaf.substr(0, 3) == "ln_" || (a.decoder_type == "mpt" && leaf.substr(0, 5) == "norm_");
+}
+
 // transformers/trainer.py, get_decay_parameter_names: biases and norms get no weight decay, and a group of their own even without any.
-bool decays(std::string_view name) {
+bool decays(const Architecture& a, std::string_view name) {
+  if (is_layer_norm(a, name)) return false;
   const std::string dotted = "." + lower(name) + ".";
   const auto has = [&](std::string_view part) { return dotted.find(part) != std::string::npos; };
   return !has("bias") && !has("layernorm") && !has("rmsnorm") && dotted.find(".norm.") == std::string::npos &&
@@ -75,7 +82,8 @@ bool decays(std::string_view name) {
 bool in_first_group(const Spec& spec, const CausalLm& model, std::string_view name) {
   if (spec.training.loop == Loop::plain) return true;
   const Transformers version = spec.software.transformers;
-  return version < Transformers::v4_56 ? decayed_before_4_56(name, version, model.registers_its_norm()) : decays(name);
+  return version < Transformers::v4_56 ? decayed_before_4_56(name, version, model.registers_its_norm(version))
+                                       : decays(model.architecture(), name);
 }
 
 std::vector<std::vector<NamedTensor>> parameter_groups(const Spec& spec, const Rank& rank) {

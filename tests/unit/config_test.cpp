@@ -22,6 +22,12 @@ std::vector<std::string> problems_of(const Json& config) { return places(read_ar
 
 using Places = std::vector<std::string>;
 
+// Layers that share keys and values need one before them that has its own.
+TEST(Config, SharedKeysNeedALayerThatHasThem) {
+  const Json gemma4 = {{"model_type", "gemma4_text"}, {"num_hidden_layers", 4}, {"num_kv_shared_layers", 20}};
+  EXPECT_EQ(problems_of(gemma4), (std::vector<std::string>{"/model/config/num_kv_shared_layers conflict"}));
+}
+
 // LlamaConfig(), MistralConfig(), Qwen2Config(), Qwen3Config() of Transformers 5.24.
 TEST(Config, OmittedFieldsAreThoseOfTheClass) {
   const auto mistral = read_architecture({{"model_type", "mistral"}});
