@@ -242,8 +242,9 @@ AttentionResult AttentionBlock::forward(const Tensor& input, const LayerContext&
   if (a.scaled_queries) query = scaled_by_position(query, context.position_ids);
 
   if (context.cache) {
-    key = context.cache->updated(key);
-    value = context.cache->updated(value);
+    const Tensor keys = context.cache->updated(key), values = context.cache->updated(value);  // both, then their names
+    key = keys;
+    value = values;
   }
   const Tensor& mask = slides ? context.sliding_attention_mask : context.attention_mask;
   const auto attended = [&] {

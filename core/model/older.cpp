@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "tensor/autograd.h"
 #include "tensor/ops.h"
 
@@ -124,6 +125,18 @@ bool decayed_before_4_56(std::string_view name, Transformers version, bool norm_
   return version <= Transformers::v4_48 || (!has("layernorm") && !has("rmsnorm"));
 }
 
+namespace {
+
+// The window by which SDPA's mask is decided. Qwen2Model asks config.sliding_window before version 4.56, be it in use or not (Qwen2Config: 4096).
+std::int64_t window_of_mask(const Spec& spec, const Architecture& a) {
+  if (a.sliding_window > 0 || a.model_type != "qwen2" || spec.software.transformers >= Transformers::v4_56) return a.sliding_window;
+  const auto found = spec.model.config->find("sliding_window");
+  if (found == spec.model.config->end()) return 4096;
+  return found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+}  // namespace
+
 Problems check_older(const Spec& spec, const Architecture& a) {
   const Transformers version = spec.software.transformers;
   if (version == Transformers::v5) return {};
@@ -135,6 +148,11 @@ Problems check_older(const Spec& spec, const Architecture& a) {
   if (!known)
     return {{"/software/transformers", "unsupported",
              "this family is not supported with that version yet. Supported: llama, mistral, qwen2, granite, and qwen3 from 4.51 on."}};
+  const std::int64_t window = window_of_mask(spec, a);
+  if (window > 0 && spec.training.sequence >= window && spec.training.attention == Attention::sdpa)
+    return {{"/training/sequence", "unsupported",
+             "with Transformers 4 SDPA gets a mask of " + std::to_string(window) +
+                 " tokens and more (config.sliding_window), which is not supported yet"}};
   if (a.sliding_window > 0 && spec.training.attention == Attention::eager)
     return {{"/training/attention", "unsupported", "eager attention over a sliding window is not supported with Transformers 4 yet."}};
   return {};

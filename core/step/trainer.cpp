@@ -61,6 +61,7 @@ class TrainerLoop {
   void run_evaluation() {
     batches_.clear();
     for (Tensor* each : {&num_items_, &step_loss_, &gradient_norm_}) each->reset();
+    if (spec_.software.transformers != Transformers::v5) total_loss_.reset();  // a name of train()'s, later an attribute
     device_.meter.on = false;
     device_.begin_step();
     device_.begin_phase("evaluated");
@@ -80,9 +81,12 @@ class TrainerLoop {
     fetch();
     for (std::int64_t a = 0; a < training_.accumulation; a = next_micro_batch(a, training_.accumulation, micro_batches_)) micro_batch(a);
     phase("clip");
+    // Before version 5 `grad_norm` is bound anew only once clip_grad_norm_ has returned.
+    Tensor last_norm = spec_.software.transformers == Transformers::v5 ? Tensor() : gradient_norm_;
     gradient_norm_.reset();
     clip();
     done();
+    last_norm.reset();
     phase("optimizer");
     if (!rank_.run_backward) update();
     done();
