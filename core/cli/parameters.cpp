@@ -42,19 +42,13 @@ std::vector<Group> groups_of(const std::vector<Parameter>& parameters) {
   return groups;
 }
 
-// Whether all that is wrong is a training step that is not supported.
-bool counted(const Problems& problems, const Architecture& architecture) {
-  for (const Problem& each : problems)
-    if (each.at != "/model/config/model_type" || each.code != "unsupported") return false;
-  return !architecture.tensors.empty();
-}
-
 std::string parameters_of_spec(std::string_view text, const ModelPresets& presets) {
   Reading<Spec> spec = read_spec(text, presets);
   if (!spec.value.model.config) return problems_to_json(spec.problems);
   const Reading<Architecture> reading = read_architecture(*spec.value.model.config);
+  const bool counted = spec.problems.empty() && !reading.value.tensors.empty();  // what is wrong is then its training step only
   spec.problems.insert(spec.problems.end(), reading.problems.begin(), reading.problems.end());
-  if (!counted(spec.problems, reading.value)) return problems_to_json(spec.problems);
+  if (!counted) return problems_to_json(spec.problems);
   const std::vector<Parameter> parameters = parameters_of(reading.value);
   std::int64_t total = 0;
   for (const Parameter& each : parameters) total += each.count();

@@ -198,13 +198,14 @@ struct Architecture {
   bool scaled_residual = false;  // what is added to the residual is multiplied by a number first (granite)
   bool scaled_logits = false, softcapped_logits = false, softcapped_attention = false;
   bool qk_norm_bias = false;
+  bool square_output = false;  // o_proj takes hidden_size, whatever the heads make (helium)
   bool attention_sinks = false;
   bool clipped_qkv = false;                   // q, k, v are clamped
   bool scaled_queries = false;                // … are multiplied by a number of their position (ministral3)
   bool scaled_head_input = false;             // what enters the head is divided by a number (minicpm3)
   bool integer_embed_scale = false;           // the scale of the embedding is an integer tensor (minicpm3)
   bool normed_embeddings = false;             // the last norm is also the first (nanochat)
-  bool masks_as_needed = false;               // only for the kinds of layers that there are (olmo3)
+  bool masks_as_needed = false;               // only for the kinds of layers that there are (dots1)
   bool local_rotary = false;                  // layers with the window have a rotary embedding of their own (gemma3)
   double dropout = 0, embedding_dropout = 0;  // of what is added to the residual; of the embeddings
   Experts experts;

@@ -1,9 +1,10 @@
 #include "model/activation.h"
 #include "model/bodies.h"
-#include "model/encoder.h"
+#include "model/encoder_head.h"
 #include "tensor/ops.h"
 
-// modeling_bert.py, modeling_roberta.py and modeling_xlm_roberta.py, which differ in positions and heads; modeling_distilbert.py.
+// modeling_bert.py, modeling_roberta.py, modeling_xlm_roberta.py and modeling_electra.py, which differ in positions, heads and the width of
+// the embeddings; modeling_distilbert.py.
 namespace llmem {
 
 namespace {
@@ -37,6 +38,7 @@ class Bert : public Body {
     token_type_embeddings_ = embeddings.tensor("token_type_embeddings.weight");
     position_ids_ = embeddings.tensor("position_ids");
     embeddings_norm_ = embeddings.norm("LayerNorm");
+    embeddings_project_ = model.dense("embeddings_project");
     for (std::int64_t i = 0; i < a.layers; ++i) layers_.push_back(made_layer(model.child("encoder.layer", i)));
     make_head(root, model);
   }
@@ -44,7 +46,8 @@ class Bert : public Body {
   Tensor embedding() const override { return word_embeddings_; }
 
   Tensor begin(const Tensor& ids, const ForwardOptions& options, LayerContext& context, std::vector<Tensor>& locals) const override {
-    const Tensor embedding_output = embedded(ids, options);
+    Tensor embedding_output = embedded(ids, options);
+    if (embeddings_project_.present()) embedding_output = embeddings_project_(embedding_output);
     locals = {embedding_output};
     context.attention_mask = encoder_mask(embedding_output, options);
     return embedding_output;
@@ -63,93 +66,44 @@ class Bert : public Body {
   Tensor end(Tensor hidden_states) const override { return hidden_states; }
 
   bool has_logits() const override { return true; }
-  Tensor logits(const Tensor& hidden_states, std::vector<Tensor>&) const override {
-    if (a_.head == Head::masked_word) {
-      Tensor states = transform_(hidden_states);
-      states = activate(words_by_gelu_ ? Activation::gelu : a_.activation, states);
-      states = transform_norm_(states);
-      return decoder_(states);
-    }
-    const double probability = a_.classifier.dropout;
-    if (pooler_.present()) return classifier_(dropout(pooled(hidden_states), probability));
-    if (!classifier_dense_.present()) return classifier_(dropout(hidden_states, probability));
-    Tensor x = select(hidden_states, 1);  // RobertaClassificationHead
-    x = dropout(x, probability);
-    x = classifier_dense_(x);
-    x = tanh_of(x);
-    x = dropout(x, probability);
-    return classifier_(x);
-  }
+  Tensor logits(const Tensor& hidden_states, std::vector<Tensor>&) const override { return head_.logits(a_, hidden_states); }
 
  private:
-  // BertPooler
-  Tensor pooled(const Tensor& hidden_states) const {
-    const ModuleScope scope(hidden_states.device(), "pooler");
-    const auto dense = [&] {
-      const Tensor first_token_tensor = select(hidden_states, 1);
-      return pooler_(first_token_tensor);
-    };
-    const Tensor pooled_output = dense();
-    return tanh_of(pooled_output);
-  }
-
   void make_head(const MadeModule& root, const MadeModule& model) {
-    if (a_.head == Head::masked_word) {
-      const bool bert = a_.names.head == "cls.predictions.decoder";
-      const MadeModule head = root.child(bert ? "cls.predictions" : "lm_head"), transform = bert ? head.child("transform") : head;
-      words_by_gelu_ = !bert;
-      transform_ = transform.dense("dense");
-      transform_norm_ = transform.norm(bert ? "LayerNorm" : "layer_norm");
-      decoder_ = head_module(head, "decoder", a_.tied_embeddings ? word_embeddings_ : Tensor(),
-                             a_.tied_embeddings ? head.tensor("bias") : Tensor());
+    if (a_.head != Head::masked_word) {
+      head_ = label_head(a_, root, model.child("pooler").dense("dense"));
+      head_.dense_by_gelu = a_.model_type == "electra";
       return;
     }
-    pooler_ = model.child("pooler").dense("dense");
-    const bool in_parts = a_.names.head != "classifier";
-    if (in_parts) classifier_dense_ = head_module(root, "classifier.dense");
-    classifier_ = head_module(root, in_parts ? "classifier.out_proj" : "classifier");
-  }
-
-  // RobertaEmbeddings.create_position_ids_from_input_ids
-  static Tensor positions_of(const Tensor& ids) {
-    Device& device = ids.device();
-    const auto integers = [&](Dtype dtype) { return device.empty(ids.sizes(), dtype); };
-    const auto not_padding = [&] {
-      const Tensor differs = integers(Dtype::boolean);
-      return integers(Dtype::int32);
-    };
-    const Tensor mask = not_padding();
-    const auto incremental = [&] {
-      Tensor counted = integers(Dtype::int64);
-      if (ids.size(0) == 1) device.scratch(scan_scratch(ids.size(1)));
-      counted = integers(Dtype::int32);
-      counted = integers(Dtype::int32);
-      return integers(Dtype::int32);
-    };
-    const Tensor indices = incremental();
-    const Tensor wide = integers(Dtype::int64);
-    return integers(Dtype::int64);
+    if (a_.names.head == "generator_lm_head") {  // ElectraGeneratorPredictions and the Linear behind it
+      const MadeModule predictions = root.child("generator_predictions");
+      head_.transform = predictions.dense("dense");
+      head_.transform_norm = predictions.norm("LayerNorm");
+      head_.decoder = head_module(root, a_.names.head, a_.tied_embeddings ? word_embeddings_ : Tensor());
+      return;
+    }
+    const bool bert = a_.names.head == "cls.predictions.decoder";
+    const MadeModule head = root.child(bert ? "cls.predictions" : "lm_head"), transform = bert ? head.child("transform") : head;
+    head_.activation = bert ? a_.activation : Activation::gelu;
+    head_.transform = transform.dense("dense");
+    head_.transform_norm = transform.norm(bert ? "LayerNorm" : "layer_norm");
+    head_.decoder = words_decoder(a_, head, word_embeddings_);
   }
 
   Tensor embedded(const Tensor& ids, const ForwardOptions& options) const {
     Device& device = ids.device();
     const ModuleScope scope(device, "embeddings");
     const std::int64_t sequence = ids.size(1);
-    const Tensor position_ids = counts_padding_ ? positions_of(ids) : narrow(position_ids_, 1, 0, sequence);
+    const Tensor position_ids = counts_padding_ ? positions_of_words(ids) : narrow(position_ids_, 1, 0, sequence);
     const Tensor buffered_token_type_ids = device.empty(position_ids.sizes(), Dtype::int64);  // gather
     const Tensor token_type_ids = expand(buffered_token_type_ids, ids.sizes());
     const Tensor inputs_embeds = embedded_ids(word_embeddings_, "word_embeddings", ids, options);
-    const Tensor token_type_embeddings = embedding_of(token_type_embeddings_, "token_type_embeddings", token_type_ids);
+    const Tensor token_type_embeddings = embedded_at(token_type_embeddings_, "token_type_embeddings", token_type_ids);
     Tensor embeddings = add(inputs_embeds, token_type_embeddings);
-    const Tensor position_embeddings = embedding_of(position_embeddings_, "position_embeddings", position_ids);
+    const Tensor position_embeddings = embedded_at(position_embeddings_, "position_embeddings", position_ids);
     embeddings = add(embeddings, position_embeddings);
     embeddings = embeddings_norm_(embeddings);
     return dropout(embeddings, a_.dropout);
-  }
-
-  static Tensor embedding_of(const Tensor& weight, std::string_view name, const Tensor& ids) {
-    const ModuleScope scope(ids.device(), name);
-    return llmem::embedding(weight, ids);
   }
 
   AttentionResult attention(const BertLayer& layer, const Tensor& hidden_states, const LayerContext& context) const {
@@ -174,13 +128,12 @@ class Bert : public Body {
   }
 
   const Architecture& a_;
-  bool counts_padding_, words_by_gelu_ = false;
+  bool counts_padding_;
   Tensor word_embeddings_, position_embeddings_, token_type_embeddings_, position_ids_;
   NormModule embeddings_norm_;
+  DenseModule embeddings_project_;
   std::vector<BertLayer> layers_;
-  DenseModule transform_, decoder_;
-  NormModule transform_norm_;
-  DenseModule pooler_, classifier_dense_, classifier_;
+  EncoderHead head_;
 };
 
 // modeling_distilbert.py
@@ -220,11 +173,7 @@ class DistilBert : public Body {
     const auto embedded = [&] {
       const ModuleScope scope(ids.device(), "embeddings");
       const Tensor inputs_embeds = embedded_ids(word_embeddings_, "word_embeddings", ids, options);
-      const auto positions = [&] {
-        const ModuleScope inner(ids.device(), "position_embeddings");
-        return llmem::embedding(position_embeddings_, narrow(position_ids_, 1, 0, ids.size(1)));
-      };
-      const Tensor position_embeddings = positions();
+      const Tensor position_embeddings = embedded_at(position_embeddings_, "position_embeddings", narrow(position_ids_, 1, 0, ids.size(1)));
       Tensor embeddings = add(inputs_embeds, position_embeddings);
       embeddings = embeddings_norm_(embeddings);
       return dropout(embeddings, a_.dropout);
@@ -296,6 +245,7 @@ class DistilBert : public Body {
 
 MadeBody distilbert_body(const Architecture& a, const MadeModule& root) { return std::make_unique<DistilBert>(a, root); }
 MadeBody bert_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Bert>(a, root, "bert", false); }
+MadeBody electra_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Bert>(a, root, "electra", false); }
 MadeBody roberta_body(const Architecture& a, const MadeModule& root) { return std::make_unique<Bert>(a, root, "roberta", true); }
 
 }  // namespace llmem

@@ -32,6 +32,9 @@ MadeBody llama4_body(const Architecture& a, const MadeModule& root);
 MadeBody bert_body(const Architecture& a, const MadeModule& root);
 MadeBody roberta_body(const Architecture& a, const MadeModule& root);     // bert.cpp
 MadeBody distilbert_body(const Architecture& a, const MadeModule& root);  // bert.cpp
+MadeBody electra_body(const Architecture& a, const MadeModule& root);     // bert.cpp
+MadeBody albert_body(const Architecture& a, const MadeModule& root);
+MadeBody mpnet_body(const Architecture& a, const MadeModule& root);
 MadeBody modernbert_body(const Architecture& a, const MadeModule& root);
 MadeBody t5_body(const Architecture& a, const MadeModule& root);
 MadeBody lfm2_body(const Architecture& a, const MadeModule& root);

@@ -152,6 +152,12 @@ CausalLm::CausalLm(const Architecture& architecture, Dtype weights, const Make& 
 }
 
 bool CausalLm::runs(std::string_view name, bool with_images) const {
+  if (architecture_->head == Head::masked_word && !architecture_->tied_embeddings) {  // the bias that a tied decoder would share
+    const std::string_view decoder = architecture_->names.head, last = ".decoder";
+    if (decoder.size() > last.size() && decoder.substr(decoder.size() - last.size()) == last &&
+        name == std::string(decoder.substr(0, decoder.size() - last.size())) + ".bias")
+      return false;
+  }
   if (with_images) return !architecture_->vision || makes_tokens(*architecture_->vision, name);
   const auto begins_with = [&](std::string_view part) { return name.substr(0, part.size()) == part; };
   const std::string layers = std::string(architecture_->names.model) + "." + std::string(architecture_->names.layers) + ".";

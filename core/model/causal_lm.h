@@ -62,7 +62,7 @@ class CausalLm {
   bool registers_its_norm(Transformers version) const {
     return architecture_->model_type == "llama" || (architecture_->model_type == "granite" && version < Transformers::v4_48);
   }
-  // Whether a forward over text runs what has this name: the towers of a model that sees get no gradients.
+  // Whether a forward over text runs what has this name: the towers of a model that sees get no gradients, nor what a class only registers.
   bool runs(std::string_view name, bool with_images) const;
   int layer_count() const { return static_cast<int>(architecture_->layers); }
   // Every Linear, in the order of model.named_modules(); the head's name is "lm_head".

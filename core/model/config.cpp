@@ -52,7 +52,8 @@ bool is_own_class(ObjectReader& config, const Family& family) {
   return !named || !named->is_array() || named->empty() || names_class(config, family);
 }
 
-void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
+// `no_forward`: what the class is made with and cannot run with.
+void read_shape(ConfigReader& c, const Family& family, Architecture& out, Problems& no_forward) {
   out.vocab_size = c.count("vocab_size", 1, 1, kMostWords);
   out.hidden_size = c.count("hidden_size", 1, 1, kWidest);
   out.intermediate_size = c.count("intermediate_size", 4 * out.hidden_size, 1, 4 * kWidest);
@@ -67,9 +68,9 @@ void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
   out.kv_heads = c.integer_or("num_key_value_heads", out.heads, 1, kMostHeads);
   const bool heads_sound = c.problems() == problems_before;
   if (heads_sound && out.heads % out.kv_heads != 0) {
-    file.problem(kv, "conflict",
-                 std::to_string(out.heads) + " attention heads cannot be shared out among " + std::to_string(out.kv_heads) +
-                     " key/value heads" + (own_default ? " (the default)" : ""));
+    add(no_forward, {file.at(kv), "conflict",
+                     std::to_string(out.heads) + " attention heads cannot be shared out among " + std::to_string(out.kv_heads) +
+                         " key/value heads" + (own_default ? " (the default)" : "")});
   }
 
   const std::int64_t shared_out = std::max<std::int64_t>(out.hidden_size / out.heads, 1);
@@ -79,18 +80,18 @@ void read_shape(ConfigReader& c, const Family& family, Architecture& out) {
   out.rotary_dim = out.head_dim;
   const std::string_view hidden = c.in_file("hidden_size");
   // LlamaConfig.validate_architecture, and what the attention of other classes asserts
-  static constexpr std::string_view kWhole[] = {"llama",   "arcee",    "gpt2",    "gpt_bigcode", "gpt_neo",    "gptj",
-                                                "codegen", "gpt_neox", "bloom",   "falcon",      "opt",        "biogpt",
-                                                "mpt",     "bert",     "roberta", "xlm-roberta", "distilbert", "modernbert"};
+  static constexpr std::string_view kWhole[] = {"llama",    "arcee",   "gpt2",        "gpt_bigcode", "gpt_neo",   "gptj", "codegen",
+                                                "gpt_neox", "bloom",   "falcon",      "opt",         "biogpt",    "mpt",  "mpnet",
+                                                "bert",     "roberta", "xlm-roberta", "distilbert",  "modernbert"};
   const bool whole_heads = std::find(std::begin(kWhole), std::end(kWhole), family.model_type) != std::end(kWhole);
   if (heads_sound && whole_heads && out.hidden_size % out.heads != 0) {
     file.problem(hidden, "conflict",
                  std::to_string(out.hidden_size) + " is not a multiple of the " + std::to_string(out.heads) + " attention heads");
   } else if (out.head_dim % 2 != 0 && family.declare == nullptr) {  // rotary embedding turns halves of a head
     const bool given = file.given("head_dim");
-    file.problem(given ? "head_dim" : hidden, "range",
-                 "rotary embedding needs an even head_dim, not " + std::to_string(out.head_dim) +
-                     (given ? "" : " (hidden_size / num_attention_heads)"));
+    add(no_forward, {file.at(given ? std::string_view("head_dim") : hidden), "range",
+                     "rotary embedding needs an even head_dim, not " + std::to_string(out.head_dim) +
+                         (given ? "" : " (hidden_size / num_attention_heads)")});
   }
 }
 
@@ -223,7 +224,8 @@ Reading<Architecture> read(const Json& json, bool on_text) {
   ConfigReader whole(config, reading.problems, family->defaults, family->other_names);
   ObjectReader text(nested ? nested : &json, nested ? "/model/config/text_config" : "/model/config", reading.problems);
   ConfigReader fields(text, reading.problems, decoder.defaults, decoder.other_names);
-  read_shape(fields, decoder, out);
+  Problems no_forward;
+  read_shape(fields, decoder, out, no_forward);
   decoder.read(fields, out);
   read_tower_size(whole, *family, out);
   if (!family->text.empty()) family->read(whole, out);
@@ -241,8 +243,12 @@ Reading<Architecture> read(const Json& json, bool on_text) {
   if (has_router_loss(out.experts) && fields.flag("output_router_logits")) out.unplayed = "output_router_logits";
   note_rope(config, reading.notes);
   note_experts(config, out, reading.notes);
-  if (!reading.problems.empty()) return reading;
+  if (!reading.problems.empty()) {
+    reading.problems.insert(reading.problems.end(), no_forward.begin(), no_forward.end());
+    return reading;
+  }
   declare(whole, fields, *family, decoder, out, reading.problems);
+  reading.problems.insert(reading.problems.end(), no_forward.begin(), no_forward.end());
   if (reading.problems.empty() && (family->coverage == Coverage::parameters || !out.unplayed.empty())) {
     std::int64_t count = 0;
     for (const Parameter& each : parameters_of(out)) count += each.count();
@@ -258,6 +264,14 @@ Reading<Architecture> read(const Json& json, bool on_text) {
 }  // namespace
 
 Reading<Architecture> read_architecture(const Json& json) { return read(json, false); }
+std::string_view images_of(const Family& family) {
+  if (family.towers == nullptr) return "-";
+  // The sizes of published towers: those of the classes do not fit each other.
+  const Json tower = {
+      {"hidden_size", 1024}, {"num_attention_heads", 16}, {"image_size", 896}, {"patch_size", 14}, {"vision_use_head", false}};
+  const Json config = {{"model_type", family.model_type}, {"vision_config", tower}};
+  return read(config, false).value.vision ? "tower and projector" : "refused";
+}
 Reading<Architecture> read_trained_architecture(const Json& json, const Training& training) { return read(json, !training.images); }
 
 namespace {
@@ -367,13 +381,20 @@ std::optional<Problem> check_body(const Training& training, const Architecture& 
                    "PEFT cannot adapt the router of \"" + a.model_type + "\", which returns more than one tensor: name the targets"};
   if (llama4 && a.sliding_window > 0 && training.sequence > a.sliding_window)
     return unsupported("/training/sequence", "a sequence longer than attention_chunk_size (" + std::to_string(a.sliding_window) + ")");
+  const bool plain_layers = a.model_type == "albert" || a.model_type == "mpnet";  // no GradientCheckpointingLayer
+  if (plain_layers && training.checkpointing != Checkpointing::none)
+    return Problem{"/training/checkpointing", "conflict", "Transformers has no gradient checkpointing for \"" + a.model_type + "\""};
   const bool others = std::find(a.attends.begin(), a.attends.end(), false) != a.attends.end();
   const bool all_recur = a.loops_over_tokens || (a.state_space.heads > 0 && a.attends.empty());
   const bool recurs = all_recur || (a.layer_kinds.empty() ? others : a.layer_kinds.find('M') != std::string::npos);
   if (recurs && training.mask == Mask::padded)
     return unsupported("/training/mask", "a mask with padding, which state-space layers and convolutions apply to what enters them,");
-  if (gemma4 && training.checkpointing == Checkpointing::full_reentrant)
-    return unsupported("/training/checkpointing", "reentrant checkpointing");
+  // Layers that hand on their attention weights: they are outputs of CheckpointFunction, which makes zeros of the gradients that they lack.
+  constexpr std::string_view kHandOnWeights[] = {"bamba", "bloom", "falcon", "gpt_neo", "mpt"};
+  const bool hands_on = training.attention == Attention::eager &&
+                        std::find(std::begin(kHandOnWeights), std::end(kHandOnWeights), a.model_type) != std::end(kHandOnWeights);
+  if ((gemma4 || hands_on) && training.checkpointing == Checkpointing::full_reentrant)
+    return unsupported("/training/checkpointing", hands_on ? "reentrant checkpointing of eager attention" : "reentrant checkpointing");
   return std::nullopt;
 }
 

@@ -56,7 +56,7 @@ void declare_attention(const Architecture& a, const Module& attention) {
       case 'k':
       case 'v': return attention.linear(name, a.hidden_size, keys, a.qkv_bias);
       case 'f': return attention.linear(name, a.hidden_size, queries + 2 * keys, a.qkv_bias);
-      case 'o': return attention.linear(name, queries, a.hidden_size, a.output_bias);
+      case 'o': return attention.linear(name, a.square_output ? a.hidden_size : queries, a.hidden_size, a.output_bias);
       case 'Q': return declare_qk_norm(a, attention, name, a.heads);
       case 'K': return declare_qk_norm(a, attention, name, a.kv_heads);
       case 'n': return attention.norm(name, a.hidden_size);

@@ -43,6 +43,31 @@ Tensor encoder_mask(const Tensor& inputs_embeds, const ForwardOptions& options) 
   return bidirectional_mask(inputs_embeds.device(), rows, sequence, sequence, options.attention, inputs_embeds.dtype(), options.padding);
 }
 
+Tensor positions_of_words(const Tensor& ids) {
+  Device& device = ids.device();
+  const auto integers = [&](Dtype dtype) { return device.empty(ids.sizes(), dtype); };
+  const auto not_padding = [&] {
+    const Tensor differs = integers(Dtype::boolean);
+    return integers(Dtype::int32);
+  };
+  const Tensor mask = not_padding();
+  const auto incremental = [&] {
+    Tensor counted = integers(Dtype::int64);
+    if (ids.size(0) == 1) device.scratch(scan_scratch(ids.size(1)));
+    counted = integers(Dtype::int32);
+    counted = integers(Dtype::int32);
+    return integers(Dtype::int32);
+  };
+  const Tensor indices = incremental();
+  const Tensor wide = integers(Dtype::int64);
+  return integers(Dtype::int64);
+}
+
+Tensor embedded_at(const Tensor& weight, std::string_view name, const Tensor& places) {
+  const ModuleScope scope(places.device(), name);
+  return embedding(weight, places);
+}
+
 DenseModule head_module(const MadeModule& of, std::string_view name, const Tensor& tied_weight, const Tensor& tied_bias) {
   const std::string path(name);
   Tensor weight = of.tensor(path + ".weight"), bias = of.tensor(path + ".bias");

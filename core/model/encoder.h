@@ -25,6 +25,12 @@ Tensor encoder_mask(const Tensor& inputs_embeds, const ForwardOptions& options);
 Tensor bidirectional_window_mask(Device& device, std::int64_t rows, std::int64_t sequence, std::int64_t window, Attention attention,
                                  Dtype dtype, const PaddingMask& padding);
 
+// create_position_ids_from_input_ids (modeling_roberta.py, modeling_mpnet.py): words counted, padding left out, [B, S]
+Tensor positions_of_words(const Tensor& ids);
+
+// nn.Embedding of positions or of kinds of tokens, under its name.
+Tensor embedded_at(const Tensor& weight, std::string_view name, const Tensor& places);
+
 // nn.Linear under its name that no adapter is put on by name of its own accord: the word head, or a part of a classifier.
 DenseModule head_module(const MadeModule& of, std::string_view name, const Tensor& tied_weight = {}, const Tensor& tied_bias = {});
 

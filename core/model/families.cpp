@@ -11,8 +11,8 @@ namespace {
 // Every table of families.
 template <class Visit>
 void for_each_family(const Visit& visit) {
-  for (const auto& table : {decoder_families(), recent_families(), classic_families(), encoder_families(), state_space_families(),
-                            hybrid_families(), uneven_families(), multimodal_families(), megatron_families()})
+  for (const auto& table : {decoder_families(), recent_families(), classic_families(), encoder_families(), more_encoder_families(),
+                            state_space_families(), hybrid_families(), uneven_families(), multimodal_families(), megatron_families()})
     for (const Family& family : table) visit(family);
 }
 

@@ -38,18 +38,21 @@ struct Family {
 };
 
 // In core/model/families_*.cpp.
-std::span<const Family> decoder_families();      // Llama's layer with other traits, experts included
-std::span<const Family> recent_families();       // the same, fine-tuned less often
-std::span<const Family> classic_families();      // the GPT kind, and code that is not part of transformers
-std::span<const Family> encoder_families();      // BERT and T5 kinds
-std::span<const Family> state_space_families();  // Mamba and hybrids
-std::span<const Family> hybrid_families();       // of attention with convolutions, linear attention or state-space layers
-std::span<const Family> uneven_families();       // decoders whose layers differ, or whose code is not part of transformers
-std::span<const Family> multimodal_families();   // with a tower for images before the decoder
-std::span<const Family> megatron_families();     // in the arguments of Megatron-LM
+std::span<const Family> decoder_families();       // Llama's layer with other traits, experts included
+std::span<const Family> recent_families();        // the same, fine-tuned less often
+std::span<const Family> classic_families();       // the GPT kind, and code that is not part of transformers
+std::span<const Family> encoder_families();       // BERT and T5 kinds
+std::span<const Family> more_encoder_families();  // more of them
+std::span<const Family> state_space_families();   // Mamba and hybrids
+std::span<const Family> hybrid_families();        // of attention with convolutions, linear attention or state-space layers
+std::span<const Family> uneven_families();        // decoders whose layers differ, or whose code is not part of transformers
+std::span<const Family> multimodal_families();    // with a tower for images before the decoder
+std::span<const Family> megatron_families();      // in the arguments of Megatron-LM
 const Family* find_family(std::string_view model_type);
 std::vector<std::string_view> family_names(Coverage least);
 std::string_view covered(const Family& family);  // in words
+// Whether training.images is taken, in words: "-" where the class sees nothing (config.cpp).
+std::string_view images_of(const Family& family);
 
 // How much of a head is turned: rope_parameters (Transformers 5) has partial_rotary_factor, 4 had it under `key`.
 void partial_rotary(ConfigReader& config, Architecture& a, std::string_view key, double otherwise);

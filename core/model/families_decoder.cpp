@@ -129,7 +129,7 @@ void olmo2(C& c, A& a) {
 
 void olmo3(C& c, A& a) {
   olmo2(c, a);
-  a.masks_as_needed = a.local_rotary = true;
+  a.local_rotary = true;
   sliding_layers(c, a, [](std::int64_t i) { return (i + 1) % 4 != 0; });
 }
 

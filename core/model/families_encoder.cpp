@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 #include "model/bodies.h"
-#include "model/families.h"
+#include "model/encoder_declaration.h"
 
 // Encoders with a masked-language head (BERT kinds) and encoder-decoders (T5 kinds): modeling_<model_type>.py.
 namespace llmem {
@@ -11,17 +11,6 @@ namespace {
 
 using C = ConfigReader;
 using A = Architecture;
-
-// Which dropouts there are, and what the class ends in, whose last Linear is `word_head` or a classifier.
-void read_encoder(C& c, A& a, std::string_view word_head) {
-  c.file().only("is_decoder", false);
-  c.file().only("add_cross_attention", false);
-  a.dropout = c.number("hidden_dropout_prob").value_or(0);
-  a.own_classifier = a.head != Head::next_word;
-  if (!a.own_classifier) a.head = Head::masked_word;
-  a.names.head = a.own_classifier ? "classifier" : word_head;
-  a.classifier.dropout = c.number("classifier_dropout").value_or(a.dropout);
-}
 
 void read_bert(C& c, A& a) {
   read_encoder(c, a, "cls.predictions.decoder");
@@ -61,41 +50,14 @@ void read_modernbert(C& c, A& a) {
   if (c.text("classifier_activation") != "gelu") a.unplayed = "classifier_activation";
 }
 
-// BertEmbeddings' and RobertaEmbeddings' buffers
-void position_buffers(C& c, const Module& embeddings) {
-  for (const char* name : {"position_ids", "token_type_ids"})
-    embeddings.buffer(name, {1, c.count("max_position_embeddings", 512)}, Dtype::int64);
-}
-
-void roberta_classifier(const A& a, const Module& root) {
-  if (a.head == Head::sequence_label) {
-    root.child("classifier").linear("dense", a.hidden_size, a.hidden_size, true);
-    root.child("classifier").linear("out_proj", a.hidden_size, a.classifier.labels, true);
-  } else {
-    root.linear("classifier", a.hidden_size, a.classifier.labels, true);
-  }
-}
-
-void bert_layers(const Module& encoder, const A& a) {
-  for (std::int64_t i = 0; i < a.layers; ++i) {
-    const Module layer = encoder.child("layer", i), attention = layer.child("attention");
-    for (const char* name : {"query", "key", "value"}) attention.child("self").linear(name, a.hidden_size, a.hidden_size, true);
-    attention.child("output").linear("dense", a.hidden_size, a.hidden_size, true);
-    attention.child("output").norm("LayerNorm", a.hidden_size, true);
-    layer.child("intermediate").linear("dense", a.hidden_size, a.intermediate_size, true);
-    layer.child("output").linear("dense", a.intermediate_size, a.hidden_size, true);
-    layer.child("output").norm("LayerNorm", a.hidden_size, true);
-  }
-}
-
 void bert(C& c, const A& a, const Module& root) {
   const Module embeddings = root.child("bert.embeddings");
   embeddings.embedding("word_embeddings", a.vocab_size, a.hidden_size);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
-  position_buffers(c, embeddings);
-  bert_layers(root.child("bert.encoder"), a);
+  declare_position_buffers(c, embeddings);
+  declare_bert_layers(root.child("bert.encoder"), a);
   if (a.head == Head::sequence_label) root.child("bert.pooler").linear("dense", a.hidden_size, a.hidden_size, true);
   if (a.own_classifier) return root.linear("classifier", a.hidden_size, a.classifier.labels, true);
   const Module predictions = root.child("cls.predictions");
@@ -111,9 +73,9 @@ void roberta(C& c, const A& a, const Module& root) {
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
-  position_buffers(c, embeddings);
-  bert_layers(root.child("roberta.encoder"), a);
-  if (a.own_classifier) return roberta_classifier(a, root);
+  declare_position_buffers(c, embeddings);
+  declare_bert_layers(root.child("roberta.encoder"), a);
+  if (a.own_classifier) return declare_roberta_classifier(a, root);
   head.parameter("bias", {a.vocab_size});
   head.linear("dense", a.hidden_size, a.hidden_size, true);
   head.norm("layer_norm", a.hidden_size, true);
@@ -132,8 +94,8 @@ void xlm_roberta(C& c, const A& a, const Module& root) {
   embeddings.embedding("token_type_embeddings", c.count("type_vocab_size", 2), a.hidden_size);
   embeddings.norm("LayerNorm", a.hidden_size, true);
   embeddings.embedding("position_embeddings", c.count("max_position_embeddings", 512), a.hidden_size);
-  position_buffers(c, embeddings);
-  bert_layers(root.child("roberta.encoder"), a);
+  declare_position_buffers(c, embeddings);
+  declare_bert_layers(root.child("roberta.encoder"), a);
 }
 
 void distilbert(C& c, const A& a, const Module& root) {

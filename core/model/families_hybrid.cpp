@@ -383,7 +383,7 @@ void zamba(C& c, const A& a, const Module& root) {
       layer.norm("input_layernorm", a.hidden_size);
       continue;
     }
-    if (!shared_declared) zamba_shared(c, a, layer.child("shared_transf"));
+    if (!shared_declared || !a.tied_embeddings) zamba_shared(c, a, layer.child("shared_transf"));  // tie_weights does both or neither
     shared_declared = true;
     layer.linear("linear", a.hidden_size, a.hidden_size);
     zamba_mamba(c, a, layer.child("mamba_decoder.mamba"));

@@ -37,6 +37,8 @@ void helium(C& c, A& a) {
   a.mlp_bias = c.flag("mlp_bias");
   a.norm = NormKind::rms_all_float;
   a.rotary = Rotary::pairs;
+  a.square_output = true;
+  if (a.heads * a.head_dim != a.hidden_size) a.unplayed = "head_dim";  // its forward fails
 }
 
 void hyperclovax(C& c, A& a) {

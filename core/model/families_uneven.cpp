@@ -121,6 +121,7 @@ void sparse_latent(C& c, const A& a, const Module& root) {
 void deepseek_v4_config(C& c, A& a) {
   deepseek_experts(c, a);
   a.experts.shared_width = a.experts.width;  // one, however many the config names
+  a.mlp_bias = c.flag("mlp_bias");
   layers_from(a, 0);
 }
 
@@ -194,7 +195,9 @@ void deepseek_v4(C& c, const A& a, const Module& root) {
     layer.child("mlp.gate").parameter("weight", {e.count, a.hidden_size});
     layer.child("mlp.experts").parameter("gate_up_proj", {e.count, 2 * e.width, a.hidden_size});
     layer.child("mlp.experts").parameter("down_proj", {e.count, a.hidden_size, e.width});
-    if (e.shared_width > 0) gated_mlp(layer.child("mlp.shared_experts"), a, e.shared_width);
+    for (const char* name : {"gate_proj", "up_proj"})
+      layer.child("mlp.shared_experts").linear(name, a.hidden_size, e.shared_width, a.mlp_bias);
+    layer.child("mlp.shared_experts").linear("down_proj", e.shared_width, a.hidden_size, a.mlp_bias);
     layer.norm("input_layernorm", a.hidden_size);
     layer.norm("post_attention_layernorm", a.hidden_size);
     hyper(layer.child("attn_hc"));

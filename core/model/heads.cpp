@@ -20,12 +20,13 @@ using Json = nlohmann::json;
 constexpr std::string_view kOfSequences =
     " arcee biogpt bloom deepseek_v2 deepseek_v3 exaone4 falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neo gpt_neox "
     "gpt_oss "
-    "bert distilbert modernbert roberta xlm-roberta gptj hunyuan_v1_dense hunyuan_v1_moe jamba llama mistral mixtral mpt nemotron olmo "
+    "albert bert distilbert electra modernbert mpnet roberta xlm-roberta gptj hunyuan_v1_dense hunyuan_v1_moe jamba llama mistral mixtral "
+    "mpt nemotron olmo "
     "olmo2 olmo3 opt phi phi3 qwen2 qwen2_moe qwen3 "
     "qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2 ";
 constexpr std::string_view kOfTokens =
     " arcee deepseek_v3 exaone4 gemma gemma2 glm glm4 gpt_oss llama mistral mixtral nemotron phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe "
-    "qwen3_next seed_oss smollm3 stablelm starcoder2 bert distilbert modernbert roberta xlm-roberta ";
+    "qwen3_next seed_oss smollm3 stablelm starcoder2 albert electra mpnet bert distilbert modernbert roberta xlm-roberta ";
 
 bool is_in(std::string_view names, std::string_view name) { return names.find(" " + std::string(name) + " ") != std::string_view::npos; }
 
@@ -167,7 +168,12 @@ std::vector<std::string> trained_whole(const Architecture& a, const AdapterOptio
 }
 
 std::int64_t tied_head_bias(const Architecture& a) {
-  if (a.head != Head::masked_word || !a.tied_embeddings) return 0;
+  if (!a.tied_embeddings) return 0;
+  if (a.head == Head::next_word) {
+    const std::string bias = std::string(a.names.head) + ".bias";
+    return std::any_of(a.tensors.begin(), a.tensors.end(), [&](const Parameter& each) { return each.name == bias; }) ? a.vocab_size : 0;
+  }
+  if (a.head != Head::masked_word) return 0;
   for (const Parameter& each : a.tensors)
     if (each.shape.size() == 1 && each.shape[0] == a.vocab_size) return a.vocab_size;
   return 0;

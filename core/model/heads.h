@@ -20,7 +20,7 @@ void declare_head(Architecture& a, std::vector<Parameter>& declared);
 // What of a spec goes with a classifier.
 std::optional<Problem> check_head(const Spec& spec, const Architecture& a);
 
-// Words of the bias that tie_weights pads, in a copy, where the head over masked words is tied (modeling_utils.py); 0: there is none.
+// Words of the bias that tie_weights pads, in a copy, where a head with one is tied (modeling_utils.py, _adjust_bias); 0: there is none.
 std::int64_t tied_head_bias(const Architecture& a);
 
 // What the loss compares with: of `rows` rows.

@@ -20,16 +20,17 @@ Tensor lower_triangle(Device& device, std::int64_t n) {
   return device.empty({n, n}, Dtype::boolean);
 }
 
-Tensor segment_sum(const Tensor& input) {
-  const std::int64_t n = input.size(-1);
-  Dims square = input.sizes();
+// What only this function was given dies where its name is bound anew.
+Tensor segment_sum(Tensor input_tensor) {
+  const std::int64_t n = input_tensor.size(-1);
+  Dims square = input_tensor.sizes();
   square.push_back(n);
-  Tensor input_tensor = expand(unsqueeze(input, input.dim()), square);
-  Tensor mask = lower_triangle(input.device(), n);
+  input_tensor = expand(unsqueeze(input_tensor, input_tensor.dim()), square);
+  Tensor mask = lower_triangle(input_tensor.device(), n);
   const auto outside = [&] { return unary_no_grad(mask, "bitwise_not", Dtype::boolean); };
   input_tensor = masked_fill_expanded(input_tensor, outside());
   Tensor tensor_segsum = cumsum_along(input_tensor, input_tensor.dim() - 2);
-  mask = lower_triangle(input.device(), n);
+  mask = lower_triangle(input_tensor.device(), n);
   tensor_segsum = masked_fill_expanded(tensor_segsum, outside());
   return tensor_segsum;
 }
@@ -81,8 +82,8 @@ Tensor chunk_scan(const StateSpace& s, Tensor hidden_states, Tensor dt, Tensor A
   A = permute(A, {0, 3, 1, 2});
   const Tensor A_cumsum = cumsum_along(A, 3);
 
-  const auto exp_of_sums = [](const Tensor& sums) {
-    const Tensor summed = segment_sum(sums);
+  const auto exp_of_sums = [](Tensor sums) {
+    const Tensor summed = segment_sum(std::move(sums));
     return exp_of(summed);
   };
   const Tensor L = exp_of_sums(A);
@@ -104,10 +105,7 @@ Tensor chunk_scan(const StateSpace& s, Tensor hidden_states, Tensor dt, Tensor A
   };
   const Tensor previous_states = zeros();
   states = cat({previous_states, states}, 1);
-  const auto decays_of_chunks = [&] {
-    const Tensor padded = pad_along(select(A_cumsum, 3), 2, 1);
-    return exp_of_sums(padded);
-  };
+  const auto decays_of_chunks = [&] { return exp_of_sums(pad_along(select(A_cumsum, 3), 2, 1)); };
   const Tensor decay_chunk = transpose(decays_of_chunks(), 1, 3);
   const Tensor new_states = einsum("bzch", decay_chunk, "bzhpn", states, "bchpn");
   states = narrow(new_states, 1, 0, new_states.size(1) - 1);

@@ -107,9 +107,10 @@ Tensor chunk_gated_delta_rule(Tensor query, Tensor key, Tensor value, Tensor dec
   Tensor core_attn_out = unary_no_grad(new_values, "zeros_like", new_values.dtype());
   query = decayed(query, cum_decay);
   const auto key_decayed = [&] {
-    const auto rest = [&] { return sub(narrow(cum_decay, 3, kChunk - 1, 1), cum_decay); };
-    const Tensor difference = rest();
-    const auto factor = [&] { return exp_of(difference); };
+    const auto factor = [&] {
+      const Tensor difference = sub(narrow(cum_decay, 3, kChunk - 1, 1), cum_decay);
+      return exp_of(difference);
+    };
     const Tensor decay_left = with_last(factor());
     return mul(key, decay_left);
   };

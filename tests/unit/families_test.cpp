@@ -9,11 +9,11 @@ namespace {
 
 // The table of core/model/FAMILIES.md, as the code has it.
 std::string families_table() {
-  std::string table = "| model_type | class | covered |\n|---|---|---|\n";
+  std::string table = "| model_type | class | covered | images |\n|---|---|---|---|\n";
   for (const std::string_view name : family_names(Coverage::parameters)) {
     const Family& family = *find_family(name);
     table += "| " + std::string(name) + " | " + std::string(family.model_class) + " | ";
-    table += std::string(covered(family)) + " |\n";
+    table += std::string(covered(family)) + " | " + std::string(images_of(family)) + " |\n";
   }
   return table;
 }
