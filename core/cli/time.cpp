@@ -74,6 +74,7 @@ std::string time_of(std::string_view text, const ModelPresets& presets) {
   Reading<Architecture> architecture;
   if (spec.model.config) architecture = read_trained_architecture(*spec.model.config, spec.training);
   reading.problems.insert(reading.problems.end(), architecture.problems.begin(), architecture.problems.end());
+  settle_attention(spec.training, architecture.value);
   if (reading.problems.empty()) reading.problems = check_sizes(spec, architecture.value);
   if (!reading.problems.empty()) return problems_to_json(reading.problems);
   const std::optional<Machine> machine = machine_of(spec.cluster);

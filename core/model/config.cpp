@@ -481,19 +481,26 @@ std::optional<Problem> check_context(const Spec& spec, const Architecture& a, bo
                      " attention heads and " + std::to_string(a.kv_heads) + " key/value heads"};
 }
 
+bool has_no_sdpa(const Architecture& a) { return a.eager_only || a.decoder_type == "gemma2"; }
+
 // modeling_utils.py, _check_and_adjust_attn_implementation: what is asked for and not there is an error.
 std::optional<Problem> check_attention(const Training& training, const Architecture& a) {
   if (training.attention == Attention::eager || training.stack == Stack::litgpt) return std::nullopt;
   const std::string name = "\"" + a.model_type + "\"";
   if (a.eager_only) return Problem{"/training/attention", "conflict", name + " has eager attention only: use \"eager\""};
-  const bool no_sdpa = a.decoder_type == "gemma2";
-  if (no_sdpa && training.attention == Attention::sdpa)
+  if (has_no_sdpa(a) && training.attention == Attention::sdpa)
     return Problem{"/training/attention", "conflict",
                    "Transformers has no sdpa attention for " + name + ": use \"eager\", its own choice, or \"flash_attention_2\""};
   return std::nullopt;
 }
 
 }  // namespace
+
+bool settle_attention(Training& training, const Architecture& a) {
+  const bool chooses = !training.attention_given && training.stack == Stack::transformers && has_no_sdpa(a);
+  if (chooses) training.attention = Attention::eager;
+  return chooses;
+}
 
 Problems check_sizes(const Spec& spec, const Architecture& a) {
   if (spec.model.tensors)

@@ -20,4 +20,7 @@ Reading<Architecture> read_trained_architecture(const nlohmann::json& config, co
 // without problems.
 Problems check_sizes(const Spec& spec, const Architecture& architecture);
 
+// Where the spec names no attention Transformers takes eager attention for a class without SDPA. Whether it does.
+bool settle_attention(Training& training, const Architecture& architecture);
+
 }  // namespace llmem

@@ -38,6 +38,9 @@ Result<Played> play_spec(std::string_view spec_text, const ModelPresets& presets
     append(problems, reading.problems);
     append(notes, reading.notes);
   }
+  if (settle_attention(spec.value.training, architecture))
+    notes.push_back(
+        {"/training/attention", "No attention is named, and Transformers has no SDPA for this model: it takes eager attention."});
   if (problems.empty()) problems = check_sizes(spec.value, architecture);
   if (problems.empty() && spec.value.training.stack == Stack::litgpt)
     architecture = as_litgpt(std::move(architecture), spec.value.training.sequence);

@@ -88,6 +88,7 @@ Question Variants::read(const Json& change) const {
   Reading<Spec> reading = read_spec(change);
   Question question{std::move(reading.value), architecture_, std::move(reading.problems)};
   question.problems.insert(question.problems.end(), of_model_.begin(), of_model_.end());
+  if (question.problems.empty()) settle_attention(question.spec.training, *question.architecture);
   if (question.problems.empty()) question.problems = check_sizes(question.spec, *question.architecture);
   if (question.problems.empty()) question.problems = check_trained(question.spec.training, *question.architecture);
   if (question.problems.empty()) question.problems = check_older(question.spec, *question.architecture);

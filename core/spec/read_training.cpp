@@ -360,6 +360,7 @@ void read_training(const Json* object, Training& training, Problems& problems) {
   reader.integer("accumulation", training.accumulation, 1, 1 << 16);
   read_choice(reader, "mask", kMasks, training.mask);
   read_checkpointing(reader, training.checkpointing, training.checkpoint_every, problems);
+  training.attention_given = reader.given("attention");
   read_choice(reader, "attention", kAttentions, training.attention);
 
   read_choice(reader, "loss", kLosses, training.loss);

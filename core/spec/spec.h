@@ -156,6 +156,7 @@ struct Training {
   Checkpointing checkpointing = Checkpointing::none;
   std::int64_t checkpoint_every = 1;  // checkpointing of each so many-th decoder layer, from the first on
   Attention attention = Attention::sdpa;
+  bool attention_given = false;  // else it is what the class takes by itself
   Mask mask = Mask::none;
   Loss loss = Loss::standard;
   std::int64_t loss_chunk = 1024;  // tokens, of the chunked loss

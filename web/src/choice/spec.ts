@@ -56,7 +56,6 @@ const USUAL: readonly FieldKey[] = [
   'sequence',
   'accumulation',
   'checkpointing',
-  'attention',
   'max_grad_norm',
   'expandable_segments',
 ];
