@@ -61,10 +61,17 @@ function modelOf(row, framework, method, presets, notes) {
     changes.vocab_size = found.config.vocab_size + 1;
     notes.push(framework.says);
   }
+  if (found.config.model_type === 'mistral' && callsItsOwnCrossEntropy(row)) {
+    Object.assign(changes, { model_type: 'llama', architectures: ['LlamaForCausalLM'], sliding_window: null });
+    notes.push('Mistral\'s layers as Llama\'s, whose cross-entropy Liger replaces as this program\'s kernel replaced Mistral\'s');
+  }
   if (method.head) changes.architectures = [found.config.architectures[0].replace(/For\w+$/, method.head)];
   if (found.key && Object.keys(changes).length === 0) return found.id;  // a preset as it is
   return { name: found.id, config: { ...found.config, ...changes } };
 }
+
+// A fused cross-entropy of the program's own. Liger's, which is played for it, replaces nothing in Mistral.
+const callsItsOwnCrossEntropy = (row) => /fast_loss|fused ce/.test(said(row.loss_impl));
 
 const hasExperts = (config) => [config, config.text_config ?? {}].some((c) => c.num_experts || c.num_local_experts || c.n_routed_experts);
 
