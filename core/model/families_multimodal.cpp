@@ -342,7 +342,7 @@ void gemma4_layer(C& c, const A& a, const Module& layer, bool full, bool shares)
 void check_shared_keys(C& c, const A& a) {
   const std::int64_t shared = c.integer_or("num_kv_shared_layers", 0);
   if (shared <= 0) return;
-  const auto first = a.sliding.begin() + std::max<std::int64_t>(a.layers - shared, 0);
+  const auto first = a.sliding.begin() + static_cast<std::ptrdiff_t>(std::max<std::int64_t>(a.layers - shared, 0));
   for (auto layer = first; layer != a.sliding.end(); ++layer) {
     if (std::find(a.sliding.begin(), first, *layer) != first) continue;
     c.file().problem("num_kv_shared_layers", "conflict",
