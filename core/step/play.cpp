@@ -103,13 +103,15 @@ class TrainingLoop {
  private:
   // An optimizer for each parameter, run by its register_post_accumulate_grad_hook, which then lets the gradient go.
   void step_in_backward() {
-    for (const NamedTensor& each : rank_.optimized) {
-      const auto own = std::make_shared<Optimizers>();
-      append_optimizers(*own, device_, {each}, training_.optimizer);
-      each.tensor->accumulator->post_hook = [this, own, parameter = each.tensor.get()] {
+    in_backward_.resize(rank_.optimized.size());
+    for (std::size_t i = 0; i < in_backward_.size(); ++i) {
+      const NamedTensor& each = rank_.optimized[i];
+      append_optimizers(in_backward_[i], device_, {each}, training_.optimizer);
+      // The loop holds the optimizer: it holds the parameter, which holds this.
+      each.tensor->accumulator->post_hook = [this, i, parameter = each.tensor.get()] {
         const std::uint32_t running = device_.module();
         device_.set_module(0);  // states are the parameter's, not of the module whose backward runs
-        update_all(device_, *own);
+        update_all(device_, in_backward_[i]);
         device_.set_module(running);
         parameter->grad.reset();
       };
@@ -275,7 +277,8 @@ class TrainingLoop {
   PlayedTurns turns_;           // of a pipeline
   Rank& rank_;
   Optimizers optimizers_;
-  bool gives_positions_;  // the sharded embedding does not show how long the sequence is: positions are given
+  std::vector<Optimizers> in_backward_;  // of each parameter its own, where it is updated in backward
+  bool gives_positions_;                 // the sharded embedding does not show how long the sequence is: positions are given
   GradScaler scaler_;
   Tensor position_ids_;
   Tensor ids_, labels_, loss_;
