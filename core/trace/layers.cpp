@@ -81,20 +81,29 @@ class History {
 
   void cut_section(std::size_t event, std::size_t end, bool layers_run) {
     std::int64_t layer = -2;
-    bool running = false;  // it makes something; a list of tensors of all layers may also be let go
-    for (; event < end; ++event) {
+    bool running = false;  // the layer makes something, and what is let go meanwhile it lets go
+    for (bool after_free = false; event < end; ++event) {
       const std::int32_t what = trace.events[event];
       const std::int64_t own = made_by(allocation_of(what));
-      const bool stays = running && (layers_run || std::abs(own - layer) <= 1);
-      const std::int64_t here = is_free(what) && stays ? layer : own;
+      if (is_free(what) && !after_free && !layers_run && frees_a_list(event, end, layer)) running = false;
+      const std::int64_t here = is_free(what) && running ? layer : own;
       if (here != layer) {
         runs.push_back({here, event, 0, allocations_, 0, 0});
         layer = here;
       }
-      running = layer >= 0 && (is_free(what) ? stays : true);
+      if (!is_free(what)) running = layer >= 0;
+      after_free = is_free(what);
       ++runs.back().events;
       if (!is_free(what)) run_of[allocations_++] = static_cast<std::uint32_t>(runs.size() - 1);
     }
+  }
+
+  // Whether from this event on, until something is made, tensors go that are neither the layer's nor its neighbours': a list of all layers' is
+  // let go, from its first (libstdc++) or its last (libc++). Else names are bound anew, one after the other.
+  bool frees_a_list(std::size_t event, std::size_t end, std::int64_t layer) const {
+    for (; event < end && is_free(trace.events[event]); ++event)
+      if (std::abs(made_by(allocation_of(trace.events[event])) - layer) > 1) return true;
+    return false;
   }
 
   void share_out_work() {
