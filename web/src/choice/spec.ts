@@ -56,6 +56,7 @@ const USUAL: readonly FieldKey[] = [
   'sequence',
   'accumulation',
   'checkpointing',
+  'attention',
   'max_grad_norm',
   'expandable_segments',
 ];
